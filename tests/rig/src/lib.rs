@@ -1,1 +1,7 @@
-//! placeholder
+//! What the parts of the test rig share: the rig's folder and settings, the state of the simulated
+//! devices, and the language in which a scenario runner tells an actor what to do.
+
+pub mod config;
+pub mod device;
+pub mod protocol;
+pub mod units;
