@@ -330,14 +330,14 @@ pub fn build(
     )?)
 }
 
-/// Takes DWARF out and leaves BTF in: BTF is what the kernel and the loader read.
+/// Takes DWARF out and leaves BTF in, which is what the kernel and the loader read. BTF's own
+/// relocations are for linkers.
 fn strip(object: &[u8]) -> Result<Vec<u8>> {
     let mut elf = object::build::elf::Builder::read(object)?;
     for section in &mut elf.sections {
         let name = section.name.as_slice();
-        section.delete = [&b".debug_"[..], b".rel.debug_"]
-            .iter()
-            .any(|p| name.starts_with(p));
+        let for_others = [&b".debug_"[..], b".rel.debug_", b".rel.BTF"];
+        section.delete = for_others.iter().any(|prefix| name.starts_with(prefix));
     }
     // LLVM keeps section names and symbol names in one table, the writer in two.
     let names = elf.sections.add();
