@@ -1,1 +1,73 @@
-fn main() {}
+//! What a developer of gputrace types: `cargo xtask COMMAND`.
+
+mod commands;
+mod object_file;
+mod setup;
+mod test;
+mod workspace;
+
+#[path = "../../gputrace/build/ebpf.rs"]
+mod ebpf;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Parser;
+use workspace::Workspace;
+
+/// Set-up, builds, tests and measurements of gputrace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Command {
+    /// Install what the eBPF build and the measurements need; does nothing where all is there
+    Setup,
+    /// Build gputrace and the test rig, optimised
+    Build,
+    /// Build the eBPF object from source and check it in
+    UpdateObject,
+    /// Prove that the checked-in eBPF object is what the sources give
+    CheckObject,
+    /// Build gputrace and run it, through sudo if need be
+    Run {
+        /// Arguments for gputrace
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Set up, build, and show a leak report of a simulated leaking job beside a healthy one
+    Demo,
+    /// Everything that has to pass: format, lints, the eBPF object, tests, scenarios
+    Test,
+    /// Run scenario files (see tests/README.md)
+    Scenario {
+        /// Scenario files, from anywhere
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Measure what gputrace adds to an allocation and its free, beside an equivalent bpftrace script
+    Bench,
+}
+
+fn main() -> ExitCode {
+    match run(Command::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::find()?;
+    match command {
+        Command::Setup => setup::run(&workspace)?,
+        Command::Build => commands::build(&workspace)?,
+        Command::UpdateObject => object_file::update(&workspace)?,
+        Command::CheckObject => return Ok(object_file::check(&workspace)?.report("check-object")),
+        Command::Run { args } => commands::run(&workspace, &args)?,
+        Command::Demo => return commands::demo(&workspace),
+        Command::Test => return test::run(&workspace),
+        Command::Scenario { files } => return commands::scenario(&workspace, &files),
+        Command::Bench => todo!(),
+    }
+    Ok(ExitCode::SUCCESS)
+}

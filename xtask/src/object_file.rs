@@ -1,0 +1,130 @@
+//! The checked-in eBPF object: `update-object`, `check-object`.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use crate::{
+    ebpf::{self, Manifest, Toolchain},
+    workspace::{Outcome, Workspace},
+};
+
+/// The architecture whose object is checked in; others build from source.
+pub const ARCH: &str = "x86_64";
+
+const UPDATE: &str = "run `cargo xtask update-object`";
+
+fn build(workspace: &Workspace, toolchain: &Toolchain) -> Result<Vec<u8>, ebpf::Error> {
+    ebpf::build(
+        toolchain,
+        &workspace.root,
+        &workspace.target.join("ebpf"),
+        ARCH,
+    )
+}
+
+fn sources(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    ebpf::sources(&workspace.root).context("this checkout has no gputrace-ebpf")
+}
+
+/// Builds from source and writes object and manifest.
+pub fn update(workspace: &Workspace) -> anyhow::Result<()> {
+    let toolchain = Toolchain::find().context("run `cargo xtask setup`")?;
+    let object = build(workspace, &toolchain)?;
+    let manifest = Manifest {
+        arch: ARCH.to_owned(),
+        object: ebpf::sha256(&object),
+        sources: ebpf::source_digest(&sources(workspace)?, &workspace.root)?,
+        rustc: toolchain.rustc.version,
+        linker: toolchain.linker_version,
+    };
+    let folder = workspace.root.join("gputrace/bpf");
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("gputrace.bpf.o"), &object)?;
+    fs::write(folder.join("manifest.toml"), text(&manifest))?;
+    println!(
+        "{}: {} bytes",
+        folder.join("gputrace.bpf.o").display(),
+        object.len()
+    );
+    Ok(())
+}
+
+fn text(manifest: &Manifest) -> String {
+    let Manifest {
+        arch,
+        object,
+        sources,
+        rustc,
+        linker,
+    } = manifest;
+    format!(
+        "# What gputrace.bpf.o was made of and with. Written by `cargo xtask update-object`.\n\
+         arch = \"{arch}\"\n\
+         object-sha256 = \"{object}\"\n\
+         sources-sha256 = \"{sources}\"\n\
+         rustc = \"{rustc}\"\n\
+         bpf-linker = \"{linker}\"\n"
+    )
+}
+
+/// Whether the checked-in object is what its manifest says, was made from these sources, and is what
+/// they give, byte for byte. The last needs the toolchain that the manifest names.
+pub fn check(workspace: &Workspace) -> anyhow::Result<Outcome> {
+    let folder = workspace.root.join("gputrace/bpf");
+    let manifest = match Manifest::read(&folder.join("manifest.toml")) {
+        Ok(manifest) => manifest,
+        Err(error) => return Ok(Outcome::Failed(format!("{error}; {UPDATE}"))),
+    };
+    let path = folder.join("gputrace.bpf.o");
+    let object = fs::read(&path).with_context(|| path.display().to_string())?;
+    if ebpf::sha256(&object) != manifest.object {
+        return Ok(Outcome::Failed(format!(
+            "not the object that its manifest describes; {UPDATE}"
+        )));
+    }
+    if ebpf::source_digest(&sources(workspace)?, &workspace.root)? != manifest.sources {
+        return Ok(Outcome::Failed(format!(
+            "not made from gputrace-ebpf as it is now; {UPDATE}"
+        )));
+    }
+    let toolchain = match Toolchain::find() {
+        Ok(toolchain) => toolchain,
+        Err(error) => {
+            return Ok(Outcome::Skipped(format!(
+                "digests agree; not built for comparison: {error}"
+            )));
+        }
+    };
+    for (here, there) in [
+        (&toolchain.rustc.version, &manifest.rustc),
+        (&toolchain.linker_version, &manifest.linker),
+    ] {
+        if here != there {
+            return Ok(Outcome::Skipped(format!(
+                "digests agree; not built for comparison: it was made by {there}, and here is {here}"
+            )));
+        }
+    }
+    let built = build(workspace, &toolchain)?;
+    if built != object {
+        return Ok(Outcome::Failed(format!(
+            "the sources give another object ({} bytes, sha256 {}); {UPDATE}",
+            built.len(),
+            ebpf::sha256(&built)
+        )));
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Whether `cargo build` gets an eBPF object without the eBPF toolchain; the error says why not.
+pub fn is_usable(workspace: &Workspace) -> anyhow::Result<()> {
+    if std::env::consts::ARCH != ARCH {
+        bail!("the checked-in eBPF object is for {ARCH} only");
+    }
+    let manifest = Manifest::read(&workspace.root.join("gputrace/bpf/manifest.toml"))?;
+    if ebpf::source_digest(&sources(workspace)?, &workspace.root)? != manifest.sources {
+        bail!("the checked-in eBPF object was not made from gputrace-ebpf as it is now");
+    }
+    Ok(())
+}
