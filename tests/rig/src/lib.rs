@@ -3,5 +3,7 @@
 
 pub mod config;
 pub mod device;
+pub mod dynamic;
 pub mod protocol;
+pub mod scenario;
 pub mod units;
