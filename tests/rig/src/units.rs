@@ -62,12 +62,7 @@ pub fn parse_nanoseconds(text: &str) -> Result<u64, UnitError> {
 }
 
 fn parse(text: &str, units: &[(&str, u64)], known: &'static str) -> Result<u64, UnitError> {
-    let trimmed = text.trim();
-    let end = trimmed
-        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
-        .unwrap_or(trimmed.len());
-    let (number, unit) = trimmed.split_at(end);
-    let unit = unit.trim();
+    let (number, unit) = split(text);
     let factor = units
         .iter()
         .find(|(name, _)| *name == unit)
@@ -77,12 +72,31 @@ fn parse(text: &str, units: &[(&str, u64)], known: &'static str) -> Result<u64, 
             unit: unit.to_owned(),
             known,
         })?;
-    let number = number.replace('_', "");
-    let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
+    multiply(number, factor)
+}
+
+/// Splits a quantity into its number and its unit; either may be empty.
+#[must_use]
+pub fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    (number, unit.trim())
+}
+
+/// A decimal number times a factor, rounded to the nearest whole.
+///
+/// # Errors
+/// It is no number, or the product does not fit in 64 bits.
+pub fn multiply(number: &str, factor: u64) -> Result<u64, UnitError> {
+    let plain = number.replace('_', "");
+    let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
     if whole.is_empty() || !fraction.chars().all(|c| c.is_ascii_digit()) {
-        return Err(UnitError::Number(text.to_owned()));
+        return Err(UnitError::Number(number.to_owned()));
     }
-    let too_large = || UnitError::TooLarge(text.to_owned());
+    let too_large = || UnitError::TooLarge(number.to_owned());
     let whole: u64 = whole.parse().map_err(|_| too_large())?;
     // Decimal places in integers, so that "0.1 GiB" means the same everywhere.
     let places: String = fraction.chars().take(9).collect();

@@ -1,0 +1,405 @@
+//! Values that an expectation compares with: literals, and references to what the run itself knows
+//! (the workload's own tallies, moments, earlier measurements, PIDs, other places of the report).
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde_json::Value as Json;
+
+use super::fields::Fields;
+use super::node::{FormatError, Node, Value};
+use super::subject::{Lookup, Selection};
+use super::units::Units;
+
+/// A number from a report or a scenario. Whole numbers stay exact.
+#[derive(Debug, Clone, Copy)]
+pub enum Number {
+    /// A whole number.
+    Whole(i128),
+    /// Anything else.
+    Real(f64),
+}
+
+impl Number {
+    /// The nearest float.
+    #[must_use]
+    pub fn real(self) -> f64 {
+        match self {
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "only for comparison with a float"
+            )]
+            Self::Whole(whole) => whole as f64,
+            Self::Real(real) => real,
+        }
+    }
+
+    fn combine(
+        self,
+        other: Self,
+        whole: fn(i128, i128) -> i128,
+        real: fn(f64, f64) -> f64,
+    ) -> Self {
+        match (self, other) {
+            (Self::Whole(a), Self::Whole(b)) => Self::Whole(whole(a, b)),
+            _ => Self::Real(real(self.real(), other.real())),
+        }
+    }
+
+    /// The sum.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        self.combine(other, i128::saturating_add, |a, b| a + b)
+    }
+
+    /// The difference.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        self.combine(other, i128::saturating_sub, |a, b| a - b)
+    }
+
+    /// The product.
+    #[must_use]
+    pub fn times(self, other: Self) -> Self {
+        self.combine(other, i128::saturating_mul, |a, b| a * b)
+    }
+}
+
+impl PartialEq for Number {
+    fn eq(&self, other: &Self) -> bool {
+        self.partial_cmp(other) == Some(Ordering::Equal)
+    }
+}
+
+impl PartialOrd for Number {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Whole(a), Self::Whole(b)) => Some(a.cmp(b)),
+            _ => self.real().partial_cmp(&other.real()),
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(whole) => write!(f, "{whole}"),
+            Self::Real(real) => write!(f, "{real}"),
+        }
+    }
+}
+
+/// What a value is once evidence is unwrapped.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scalar {
+    /// A number; also a string of digits, as the report writes nanoseconds.
+    Number(Number),
+    /// A text.
+    Text(String),
+    /// A boolean.
+    Flag(bool),
+    /// `{"not_available": reason}`.
+    NotAvailable(String),
+    /// `null`.
+    Null,
+    /// An array or an object.
+    Composite(Json),
+}
+
+impl Scalar {
+    /// Reads a value of the report. `{"value": N}` is N.
+    #[must_use]
+    pub fn of(json: &Json) -> Self {
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(flag) => Self::Flag(*flag),
+            Json::Number(number) => Self::Number(number.as_i128().map_or_else(
+                || Number::Real(number.as_f64().unwrap_or(f64::NAN)),
+                Number::Whole,
+            )),
+            Json::String(text) => Self::Text(text.clone()),
+            Json::Object(members) if members.len() == 1 => {
+                match (members.get("value"), members.get("not_available")) {
+                    (Some(value), None) => Self::of(value),
+                    (None, Some(Json::String(reason))) => Self::NotAvailable(reason.clone()),
+                    _ => Self::Composite(json.clone()),
+                }
+            }
+            Json::Array(_) | Json::Object(_) => Self::Composite(json.clone()),
+        }
+    }
+
+    /// The number, if it is one or a string of digits.
+    #[must_use]
+    pub fn number(&self) -> Option<Number> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Text(text) => text.parse().ok().map(Number::Whole),
+            _ => None,
+        }
+    }
+
+    /// Equality as an author means it: a string of digits equals the number it reads as.
+    #[must_use]
+    pub fn means(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Text(a), Self::Text(b)) => a == b,
+            _ => match (self.number(), other.number()) {
+                (Some(a), Some(b)) => a == b,
+                _ => self == other,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "\"{text}\""),
+            Self::Flag(flag) => write!(f, "{flag}"),
+            Self::NotAvailable(reason) => write!(f, "not available ({reason})"),
+            Self::Null => f.write_str("null"),
+            Self::Composite(json) => {
+                // Enough to recognise the value; the whole snapshot is kept in a file.
+                let text = json.to_string();
+                let short: String = text.chars().take(200).collect();
+                f.write_str(&short)?;
+                if short.len() < text.len() {
+                    f.write_str("...")
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+}
+
+/// The source of an expected value.
+#[derive(Debug, Clone, PartialEq)]
+enum Term {
+    Literal(Scalar),
+    /// The moment of a `mark` step, in nanoseconds of the boot clock.
+    Mark(String),
+    /// A count or size that the workload kept itself.
+    Tally {
+        process: String,
+        site: Option<String>,
+        of: String,
+    },
+    /// What a `measure` step found.
+    Measured(String),
+    /// The PID of a process of the scenario.
+    Pid(String),
+    /// Another place of the same report.
+    Report(Box<Selection>),
+}
+
+/// An expected value: a term, with arithmetic where it is written as a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expression {
+    term: Term,
+    times: Option<Number>,
+    plus: Vec<Expression>,
+    minus: Vec<Expression>,
+}
+
+impl Expression {
+    /// Reads a literal or a table such as `{ mark = "loop", plus = "2s" }`.
+    ///
+    /// # Errors
+    /// The node is neither.
+    pub fn parse(node: &Node, units: &Units) -> Result<Self, FormatError> {
+        let term = match &node.value {
+            Value::Text(text) if units.is_quantity(text) => {
+                let quantity = units
+                    .parse(text)
+                    .map_err(|e| FormatError::new(node.line, e.to_string()))?;
+                Scalar::Number(Number::Whole(i128::from(quantity.amount())))
+            }
+            Value::Text(text) => Scalar::Text(text.clone()),
+            Value::Integer(number) => Scalar::Number(Number::Whole(i128::from(*number))),
+            Value::Float(number) => Scalar::Number(Number::Real(*number)),
+            Value::Flag(flag) => Scalar::Flag(*flag),
+            Value::Table(_) => return Self::from_table(node.fields("a computed value")?, units),
+            Value::List(_) => return Err(node.unexpected("a value, not a list")),
+        };
+        Ok(Self {
+            term: Term::Literal(term),
+            times: None,
+            plus: Vec::new(),
+            minus: Vec::new(),
+        })
+    }
+
+    /// As [`Expression::parse`], except that a string is always text: for parts of texts, where
+    /// `"60 s"` means these characters.
+    ///
+    /// # Errors
+    /// The node is neither a literal nor such a table.
+    pub fn parse_text(node: &Node, units: &Units) -> Result<Self, FormatError> {
+        match &node.value {
+            Value::Text(text) => Ok(Self {
+                term: Term::Literal(Scalar::Text(text.clone())),
+                times: None,
+                plus: Vec::new(),
+                minus: Vec::new(),
+            }),
+            _ => Self::parse(node, units),
+        }
+    }
+
+    fn from_table(mut fields: Fields, units: &Units) -> Result<Self, FormatError> {
+        let term = if let Some(mark) = fields.text("mark")? {
+            Term::Mark(mark)
+        } else if let Some(process) = fields.text("tally")? {
+            let of = fields.need("of")?.text()?.to_owned();
+            Term::Tally {
+                process,
+                site: fields.text("site")?,
+                of,
+            }
+        } else if let Some(name) = fields.text("measured")? {
+            Term::Measured(name)
+        } else if let Some(process) = fields.text("pid")? {
+            Term::Pid(process)
+        } else if let Some(value) = fields.take("value") {
+            Self::parse(&value, units)?.term
+        } else if fields.has("path") || fields.has("sum") || fields.has("count") {
+            Term::Report(Box::new(Selection::parse(&mut fields)?))
+        } else {
+            return Err(fields.error(
+                "a computed value needs one of: mark, tally, measured, pid, value, path, sum, count",
+            ));
+        };
+        let mut operands = |key| match fields.take(key) {
+            None => Ok(Vec::new()),
+            Some(Node {
+                value: Value::List(list),
+                ..
+            }) => list.iter().map(|node| Self::parse(node, units)).collect(),
+            Some(node) => Ok(vec![Self::parse(&node, units)?]),
+        };
+        let (plus, minus) = (operands("plus")?, operands("minus")?);
+        let times = match fields.take("times") {
+            None => None,
+            Some(Node {
+                value: Value::Float(number),
+                ..
+            }) => Some(Number::Real(number)),
+            Some(Node {
+                value: Value::Integer(number),
+                ..
+            }) => Some(Number::Whole(number.into())),
+            Some(node) => return Err(node.unexpected("a number")),
+        };
+        fields.finish()?;
+        Ok(Self {
+            term,
+            times,
+            plus,
+            minus,
+        })
+    }
+
+    /// The names of processes that this expression refers to.
+    pub(super) fn processes<'e>(&'e self, into: &mut Vec<&'e str>) {
+        match &self.term {
+            Term::Tally { process, .. } | Term::Pid(process) => into.push(process),
+            Term::Report(selection) => into.extend(selection.subject.process.as_deref()),
+            _ => {}
+        }
+        for operand in self.plus.iter().chain(&self.minus) {
+            operand.processes(into);
+        }
+    }
+
+    /// The processes whose own tallies the expression needs.
+    pub(super) fn tallies<'e>(&'e self, into: &mut Vec<&'e str>) {
+        if let Term::Tally { process, .. } = &self.term {
+            into.push(process);
+        }
+        for operand in self.plus.iter().chain(&self.minus) {
+            operand.tallies(into);
+        }
+    }
+
+    /// Computes the value.
+    ///
+    /// # Errors
+    /// What it refers to is not known, or arithmetic is asked of something that is no number.
+    pub fn evaluate(&self, report: &Json, lookup: &dyn Lookup) -> Result<Scalar, String> {
+        let base = match &self.term {
+            Term::Literal(scalar) => scalar.clone(),
+            Term::Mark(name) => number(lookup.mark(name)),
+            Term::Tally { process, site, of } => {
+                Scalar::Number(lookup.tally(process, site.as_deref(), of)?)
+            }
+            Term::Measured(name) => number(lookup.measured(name)),
+            Term::Pid(process) => number(lookup.process(process).map(|id| u64::from(id.tgid))),
+            Term::Report(selection) => selection.one(report, lookup)?,
+        };
+        if matches!(base, Scalar::Null) {
+            return Err(format!("{self} is not known"));
+        }
+        if self.times.is_none() && self.plus.is_empty() && self.minus.is_empty() {
+            return Ok(base);
+        }
+        let as_number = |scalar: &Scalar| {
+            scalar
+                .number()
+                .ok_or_else(|| format!("arithmetic needs a number, found {scalar}"))
+        };
+        let mut result = as_number(&base)?;
+        if let Some(times) = self.times {
+            result = result.times(times);
+        }
+        for operand in &self.plus {
+            result = result.plus(as_number(&operand.evaluate(report, lookup)?)?);
+        }
+        for operand in &self.minus {
+            result = result.minus(as_number(&operand.evaluate(report, lookup)?)?);
+        }
+        Ok(Scalar::Number(result))
+    }
+}
+
+fn number(value: Option<u64>) -> Scalar {
+    value.map_or(Scalar::Null, |value| {
+        Scalar::Number(Number::Whole(i128::from(value)))
+    })
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.term {
+            Term::Literal(scalar) => write!(f, "{scalar}")?,
+            Term::Mark(name) => write!(f, "the moment \"{name}\"")?,
+            Term::Tally {
+                process,
+                site: None,
+                of,
+            } => write!(f, "{process}'s own {of}")?,
+            Term::Tally {
+                process,
+                site: Some(site),
+                of,
+            } => {
+                write!(f, "{process}'s own {of} at {site}")?;
+            }
+            Term::Measured(name) => write!(f, "the measurement \"{name}\"")?,
+            Term::Pid(process) => write!(f, "the PID of {process}")?,
+            Term::Report(selection) => write!(f, "{selection}")?,
+        }
+        if let Some(times) = self.times {
+            write!(f, " x {times}")?;
+        }
+        for operand in &self.plus {
+            write!(f, " + {operand}")?;
+        }
+        for operand in &self.minus {
+            write!(f, " - {operand}")?;
+        }
+        Ok(())
+    }
+}
