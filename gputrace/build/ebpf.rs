@@ -239,46 +239,87 @@ pub fn build(
     target_dir: &Path,
     arch: &str,
 ) -> Result<Vec<u8>> {
+    // One build at a time from start to copy: the outer cargo's own lock is per profile.
+    let file_error = |path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::File { path, source }
+    };
+    fs::create_dir_all(target_dir).map_err(file_error(target_dir))?;
+    let lock_path = target_dir.join(".gputrace-lock");
+    let lock = fs::File::create(&lock_path).map_err(file_error(&lock_path))?;
+    lock.lock().map_err(file_error(&lock_path))?;
+
+    let status = cargo(toolchain, workspace, target_dir, arch, "build")
+        // A build script's stdout is for the outer cargo.
+        .stdout(Stdio::null())
+        .status()
+        .map_err(|source| Error::Start {
+            tool: "cargo".to_owned(),
+            source,
+        })?;
+    if !status.success() {
+        return Err(Error::Tool {
+            tool: "cargo build of the eBPF programs".to_owned(),
+            status,
+            stderr: String::new(),
+        });
+    }
+    strip(&read(
+        &target_dir.join("bpfel-unknown-none/release/gputrace-ebpf"),
+    )?)
+}
+
+/// A cargo that does `subcommand` on the eBPF programs, for their own target.
+pub fn cargo(
+    toolchain: &Toolchain,
+    workspace: &Path,
+    target_dir: &Path,
+    arch: &str,
+    subcommand: &str,
+) -> Command {
     let mut flags: Vec<String> = FLAGS.iter().map(|&f| f.to_owned()).collect();
     flags.push(format!("--cfg=bpf_target_arch=\"{arch}\""));
     let rust = toolchain.rustc.sysroot.join("lib/rustlib/src/rust");
-    for (from, to) in [
-        (Some(workspace.to_owned()), "/gputrace"),
-        (cargo_home(), "/cargo"),
-        (Some(rust), "/rust"),
-    ] {
-        if let Some(from) = from {
-            flags.push(format!("--remap-path-prefix={}={to}", from.display()));
-        }
+    let mut remap = vec![(workspace.to_owned(), "/gputrace"), (rust, "/rust")];
+    // A mirror's crates lie in a folder named after the mirror. This crate's own build has put some
+    // there, so the folder is known before the first build of the eBPF programs.
+    if let Some(home) = cargo_home()
+        && let Ok(registries) = fs::read_dir(home.join("registry/src"))
+    {
+        remap.extend(registries.flatten().map(|r| (r.path(), "/crates")));
     }
+    flags.extend(
+        remap
+            .iter()
+            .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())),
+    );
 
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(workspace);
     // What the outer cargo, clippy, a coverage tool or the user set for the host's build is not
     // meant for this one. What says how to fetch crates stays.
+    const OTHERS: [&str; 4] = ["CARGO_", "RUST", "CLIPPY_", "AYA_"];
+    const KEPT: [&str; 9] = [
+        "CARGO_HOME",
+        "CARGO_HTTP_",
+        "CARGO_MAKEFLAGS",
+        "CARGO_NET_",
+        "CARGO_REGISTR",
+        "CARGO_SOURCE_",
+        "CARGO_TERM_",
+        "RUSTUP_",
+        "RUSTC=",
+    ];
     for (name, _) in env::vars_os() {
-        let name_text = name.to_string_lossy();
-        let is_for_build = ["CARGO_", "RUST", "CLIPPY_", "AYA_"]
-            .iter()
-            .any(|p| name_text.starts_with(p));
-        let keep = ["CARGO_HOME", "CARGO_MAKEFLAGS", "RUSTC", "RUST_LOG"].contains(&&*name_text)
-            || [
-                "CARGO_NET_",
-                "CARGO_HTTP_",
-                "CARGO_REGISTR",
-                "CARGO_SOURCE_",
-                "CARGO_TERM_",
-                "RUSTUP_",
-            ]
-            .iter()
-            .any(|p| name_text.starts_with(p));
-        if is_for_build && !keep {
+        let text = format!("{}=", name.to_string_lossy());
+        let starts_with = |list: &[&str]| list.iter().any(|prefix| text.starts_with(prefix));
+        if starts_with(&OTHERS) && !starts_with(&KEPT) {
             cargo.env_remove(name);
         }
     }
     cargo
+        .arg(subcommand)
         .args([
-            "build",
             "--package=gputrace-ebpf",
             "--bin=gputrace-ebpf",
             "--features=programs",
@@ -300,34 +341,8 @@ pub fn build(
         .env("RUSTC_WRAPPER", "")
         .env("RUSTC_WORKSPACE_WRAPPER", "")
         .envs(PROFILE)
-        .stdin(Stdio::null())
-        // A build script's stdout is for cargo.
-        .stdout(Stdio::null());
-
-    // One build at a time from start to copy: the outer cargo's own lock is per profile.
-    let file_error = |path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::File { path, source }
-    };
-    fs::create_dir_all(target_dir).map_err(file_error(target_dir))?;
-    let lock_path = target_dir.join(".gputrace-lock");
-    let lock = fs::File::create(&lock_path).map_err(file_error(&lock_path))?;
-    lock.lock().map_err(file_error(&lock_path))?;
-
-    let status = cargo.status().map_err(|source| Error::Start {
-        tool: "cargo".to_owned(),
-        source,
-    })?;
-    if !status.success() {
-        return Err(Error::Tool {
-            tool: "cargo build of the eBPF programs".to_owned(),
-            status,
-            stderr: String::new(),
-        });
-    }
-    strip(&read(
-        &target_dir.join("bpfel-unknown-none/release/gputrace-ebpf"),
-    )?)
+        .stdin(Stdio::null());
+    cargo
 }
 
 /// Takes DWARF out and leaves BTF in, which is what the kernel and the loader read. BTF's own

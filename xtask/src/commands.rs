@@ -6,8 +6,12 @@ use std::{
 };
 
 use anyhow::Context as _;
+use gputrace_test_rig::scenario::{self, Options, Paths};
 
-use crate::workspace::{self, Workspace, in_path, is_root};
+use crate::{
+    setup,
+    workspace::{self, Workspace, in_path, is_root},
+};
 
 pub fn build(workspace: &Workspace) -> anyhow::Result<()> {
     let mut cargo = workspace.cargo();
@@ -42,9 +46,34 @@ pub fn run(workspace: &Workspace, args: &[String]) -> anyhow::Result<()> {
     Err(error).with_context(|| format!("cannot start {}", command.get_program().display()))
 }
 
-pub fn demo(_: &Workspace) -> anyhow::Result<ExitCode> {
-    todo!()
+/// Builds what scenarios need and runs these files.
+pub fn scenario(workspace: &Workspace, files: &[PathBuf]) -> anyhow::Result<ExitCode> {
+    build(workspace)?;
+    Ok(run_scenarios(workspace, files, false))
 }
-pub fn scenario(_: &Workspace, _: &[PathBuf]) -> anyhow::Result<ExitCode> {
-    todo!()
+
+/// A leaking job beside a healthy one, and what gputrace says of them.
+pub fn demo(workspace: &Workspace) -> anyhow::Result<ExitCode> {
+    setup::run(workspace)?;
+    build(workspace)?;
+    let file = workspace.root.join("tests/scenarios/demo.toml");
+    Ok(run_scenarios(workspace, &[file], true))
+}
+
+fn run_scenarios(workspace: &Workspace, files: &[PathBuf], show: bool) -> ExitCode {
+    let paths = Paths::in_folder(&workspace.target.join("release"));
+    let options = Options {
+        show,
+        ..Options::new(paths)
+    };
+    let summary = scenario::run_files(files, &options);
+    let (passed, failed, skipped) = summary.counts();
+    if files.len() > 1 {
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
+    }
+    if summary.is_success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -1,5 +1,6 @@
 //! What a developer of gputrace types: `cargo xtask COMMAND`.
 
+mod bench;
 mod commands;
 mod object_file;
 mod setup;
@@ -44,6 +45,9 @@ enum Command {
     },
     /// Measure what gputrace adds to an allocation and its free, beside an equivalent bpftrace script
     Bench,
+    /// The measured program of bench
+    #[command(hide = true)]
+    BenchTarget { library: PathBuf },
 }
 
 fn main() -> ExitCode {
@@ -67,7 +71,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo => return commands::demo(&workspace),
         Command::Test => return test::run(&workspace),
         Command::Scenario { files } => return commands::scenario(&workspace, &files),
-        Command::Bench => todo!(),
+        Command::Bench => return bench::run(&workspace),
+        Command::BenchTarget { library } => bench::run_target(&library)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 
 use crate::{
     ebpf::{self, Manifest, Toolchain},
-    workspace::{Outcome, Workspace},
+    workspace::{self, Outcome, Workspace},
 };
 
 /// The architecture whose object is checked in; others build from source.
@@ -66,6 +66,18 @@ fn text(manifest: &Manifest) -> String {
          rustc = \"{rustc}\"\n\
          bpf-linker = \"{linker}\"\n"
     )
+}
+
+/// Lints the eBPF programs, which the workspace's own lints leave out: they build for another target.
+pub fn lint(workspace: &Workspace) -> anyhow::Result<Outcome> {
+    let toolchain = match Toolchain::find() {
+        Ok(toolchain) => toolchain,
+        Err(error) => return Ok(Outcome::Skipped(error.to_string())),
+    };
+    let target = workspace.target.join("ebpf");
+    let mut clippy = ebpf::cargo(&toolchain, &workspace.root, &target, ARCH, "clippy");
+    clippy.args(["--", "-D", "warnings"]);
+    Ok(workspace::check(&mut clippy).into())
 }
 
 /// Whether the checked-in object is what its manifest says, was made from these sources, and is what
