@@ -2,5 +2,5 @@
 //! have, and where in those functions a probe costs least.
 
 //pub mod discovery;
-//pub mod elf;
+pub mod elf;
 pub mod placement;

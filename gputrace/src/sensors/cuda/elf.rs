@@ -1,0 +1,726 @@
+//! Functions of a library file: address, file offset, first bytes.
+//!
+//! The file may be anybody's (a process in a container mapped it), so nothing in it is believed:
+//! every read has a limit, and nonsense is an error that names the file. The library is not mapped,
+//! since a mapped file that is cut short kills the reader with SIGBUS, and it is not read as a
+//! whole, since the real one has up to 90 MB.
+
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    fs::{self, File},
+    io,
+    ops::Range,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use object::{
+    LittleEndian, elf,
+    read::{
+        ReadCache, ReadRef,
+        elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _},
+    },
+};
+
+use super::placement::WINDOW;
+use crate::identity::escape;
+
+/// Largest file looked at. The real libcuda has 30 to 90 MB.
+const MAX_FILE: u64 = 2 << 30;
+
+/// Largest single table read from it. The real libcuda's symbols and their names have 50 KB;
+/// a full symbol table of a large program has some 10 MB.
+const MAX_READ: u64 = 64 << 20;
+
+/// Longest build id kept, in bytes; linkers write 8, 16 or 20.
+const MAX_BUILD_ID: usize = 64;
+
+const LE: LittleEndian = LittleEndian;
+
+/// What a library says about the functions that were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Functions {
+    /// The GNU build id in hexadecimal, if there is one.
+    pub build_id: Option<String>,
+    /// The functions that are there, in the order in which they were asked for.
+    pub found: Vec<Function>,
+    /// The ones that are not, or cannot be probed, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// One function of a library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// The name of its symbol.
+    pub name: String,
+    /// Its address in the library's own address space (`st_value`).
+    pub address: u64,
+    /// Its size in bytes as the symbol says; 0 where the symbol does not.
+    pub size: u64,
+    /// Where its first byte is in the file; what a uprobe is attached by.
+    pub offset: u64,
+    /// Its first bytes: at most [`WINDOW`], and none behind its end.
+    pub code: Vec<u8>,
+}
+
+/// A function that cannot be probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Its name.
+    pub name: String,
+    /// Why not.
+    pub reason: &'static str,
+}
+
+/// A file cannot be used as a library.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// It cannot be opened or read.
+    #[error("{}: {source}", shown(.path))]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system answered.
+        source: io::Error,
+    },
+    /// It is a directory, a device, a pipe, ...; opening some of those has effects.
+    #[error("{}: not a regular file", shown(.path))]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is larger than any library.
+    #[error("{}: {size} bytes are too many for a library", shown(.path))]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// It is no ELF file.
+    #[error("{}: not an ELF file", shown(.path))]
+    NotElf {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is one for another kind of machine.
+    #[error("{}: {what}; only 64-bit x86-64 libraries can be traced", shown(.path))]
+    OtherMachine {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// Its tables are damaged, or not what they claim to be.
+    #[error("{}: damaged: {what}", shown(.path))]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// It is fully stripped: neither `.dynsym` nor `.symtab`.
+    #[error("{}: it has no symbol table", shown(.path))]
+    NoSymbols {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+fn shown(path: &Path) -> String {
+    escape(path.as_os_str().as_encoded_bytes())
+}
+
+/// Opens a file for reading if it is a regular one, without blocking on or disturbing anything
+/// else (a pipe, a device) that the path may lead to.
+///
+/// # Errors
+///
+/// [`ElfError::Unreadable`] or [`ElfError::NotAFile`].
+pub fn open_regular(path: &Path) -> Result<File, ElfError> {
+    let unreadable = |source| ElfError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let not_a_file = || ElfError::NotAFile {
+        path: path.to_owned(),
+    };
+    // Before, because opening a device may act on it; after, because the path may change between.
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(not_a_file());
+    }
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
+        .open(path)
+        .map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(not_a_file());
+    }
+    Ok(file)
+}
+
+/// Finds the functions named `wanted` in an x86-64 library, first among its dynamic symbols, then
+/// (for those that are not there) among all symbols. `path` is only used in errors.
+///
+/// # Errors
+///
+/// [`ElfError`] if the file is no such library. A function that is not there is not an error.
+pub fn functions(file: &File, path: &Path, wanted: &[&str]) -> Result<Functions, ElfError> {
+    let size = file
+        .metadata()
+        .map_err(|source| ElfError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?
+        .len();
+    if size > MAX_FILE {
+        return Err(ElfError::TooLarge {
+            path: path.to_owned(),
+            size,
+        });
+    }
+    let cache = ReadCache::new(file);
+    read_functions(Limited(&cache), wanted).map_err(|trouble| {
+        let path = path.to_owned();
+        match trouble {
+            Trouble::NotElf => ElfError::NotElf { path },
+            Trouble::OtherMachine(what) => ElfError::OtherMachine { path, what },
+            Trouble::NoSymbols => ElfError::NoSymbols { path },
+            Trouble::Malformed(error) => ElfError::Malformed {
+                path,
+                what: error.to_string(),
+            },
+            Trouble::Damaged(what) => ElfError::Malformed {
+                path,
+                what: what.to_owned(),
+            },
+        }
+    })
+}
+
+/// An [`ElfError`] that does not know its path yet.
+#[derive(Debug)]
+enum Trouble {
+    NotElf,
+    OtherMachine(String),
+    NoSymbols,
+    Malformed(object::Error),
+    Damaged(&'static str),
+}
+
+impl From<object::Error> for Trouble {
+    fn from(error: object::Error) -> Self {
+        Self::Malformed(error)
+    }
+}
+
+/// A file of which no single read is larger than [`MAX_READ`].
+#[derive(Clone, Copy)]
+struct Limited<R>(R);
+
+impl<'a, R: ReadRef<'a>> ReadRef<'a> for Limited<R> {
+    fn len(self) -> Result<u64, ()> {
+        self.0.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        if size > MAX_READ {
+            return Err(());
+        }
+        self.0.read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        self.0.read_bytes_at_until(range, delimiter)
+    }
+}
+
+type Header = elf::FileHeader64<LittleEndian>;
+type Section = elf::SectionHeader64<LittleEndian>;
+type Segment = elf::ProgramHeader64<LittleEndian>;
+type Symbol = elf::Sym64<LittleEndian>;
+
+fn read_functions<'a, R: ReadRef<'a>>(data: R, wanted: &[&str]) -> Result<Functions, Trouble> {
+    check_machine(data)?;
+    let header = Header::parse(data)?;
+    let segments = header.program_headers(LE, data)?;
+    let sections = header.section_headers(LE, data)?;
+    let mut open: Vec<Wanted> = wanted.iter().map(|&name| Wanted::new(name)).collect();
+    let kinds = [elf::SHT_DYNSYM, elf::SHT_SYMTAB];
+    if !sections.iter().any(|s| kinds.contains(&s.sh_type(LE))) {
+        return Err(Trouble::NoSymbols);
+    }
+    for kind in kinds {
+        look_up(data, sections, kind, &mut open)?;
+    }
+    let mut functions = Functions {
+        build_id: build_id(segments, data),
+        ..Functions::default()
+    };
+    for wanted in &open {
+        match wanted.function(segments, data) {
+            Ok(function) => functions.found.push(function),
+            Err(reason) => functions.missing.push(Missing {
+                name: wanted.name.to_owned(),
+                reason,
+            }),
+        }
+    }
+    Ok(functions)
+}
+
+/// Tells an ELF file for another machine from one that is none, before its headers are believed.
+fn check_machine<'a, R: ReadRef<'a>>(data: R) -> Result<(), Trouble> {
+    // The identification, then e_type and e_machine: the same place in every ELF file.
+    let start = data.read_bytes_at(0, 20).map_err(|()| Trouble::NotElf)?;
+    if !start.starts_with(&elf::ELFMAG) {
+        return Err(Trouble::NotElf);
+    }
+    let other = |what: &str| Err(Trouble::OtherMachine(what.to_owned()));
+    match (start[4], start[5]) {
+        (2, 1) => {}
+        (2, 2) => return other("a big-endian ELF file"),
+        (1, _) => return other("a 32-bit ELF file"),
+        _ => return other("an ELF file of unknown class"),
+    }
+    let machine = u16::from_le_bytes([start[18], start[19]]);
+    match machine {
+        62 => Ok(()),
+        183 => other("an ELF file for arm64"),
+        machine => Err(Trouble::OtherMachine(format!(
+            "an ELF file for machine {machine}"
+        ))),
+    }
+}
+
+/// A function that is looked for, and the symbol found so far.
+struct Wanted<'a> {
+    name: &'a str,
+    symbol: Option<Found>,
+}
+
+#[derive(Clone, Copy)]
+struct Found {
+    address: u64,
+    size: u64,
+    kind: elf::SymbolType,
+    /// The address of the next symbol of the same table, where the size is not known.
+    next: u64,
+}
+
+/// Fills in the symbols of `wanted` that are still open from all tables of one kind.
+fn look_up<'a, R: ReadRef<'a>>(
+    data: R,
+    sections: &[Section],
+    kind: elf::SectionType,
+    wanted: &mut [Wanted<'_>],
+) -> Result<(), Trouble> {
+    for section in sections.iter().filter(|s| s.sh_type(LE) == kind) {
+        if wanted.iter().all(|wanted| wanted.symbol.is_some()) {
+            break;
+        }
+        let symbols: &[Symbol] = section.data_as_array(LE, data)?;
+        let names = match sections.get(section.link(LE).0) {
+            Some(names) => names.data(LE, data)?,
+            None => return Err(Trouble::Damaged("a symbol table without names")),
+        };
+        let mut open: HashMap<&[u8], usize> = wanted
+            .iter()
+            .enumerate()
+            .filter(|(_, wanted)| wanted.symbol.is_none())
+            .map(|(index, wanted)| (wanted.name.as_bytes(), index))
+            .collect();
+        let mut found = Vec::new();
+        for symbol in symbols.iter().filter(|symbol| !symbol.is_undefined(LE)) {
+            let name = name_at(names, symbol.st_name(LE));
+            if let Some(index) = name.and_then(|name| open.remove(name)) {
+                wanted[index].symbol = Some(Found {
+                    address: symbol.st_value(LE),
+                    size: symbol.st_size(LE),
+                    kind: symbol.st_type(),
+                    next: u64::MAX,
+                });
+                found.push(index);
+            }
+        }
+        for index in found {
+            if let Some(found) = &mut wanted[index].symbol
+                && found.size == 0
+            {
+                found.next = symbols
+                    .iter()
+                    .map(|symbol| symbol.st_value(LE))
+                    .filter(|&address| address > found.address)
+                    .min()
+                    .unwrap_or(u64::MAX);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The NUL-terminated name at `offset`.
+fn name_at(names: &[u8], offset: u32) -> Option<&[u8]> {
+    let rest = names.get(usize::try_from(offset).ok()?..)?;
+    rest.iter()
+        .position(|&byte| byte == 0)
+        .map(|end| &rest[..end])
+}
+
+impl<'a> Wanted<'a> {
+    fn new(name: &'a str) -> Self {
+        Self { name, symbol: None }
+    }
+
+    /// The function behind the symbol, or why it cannot be probed.
+    fn function<'d, R: ReadRef<'d>>(
+        &self,
+        segments: &[Segment],
+        data: R,
+    ) -> Result<Function, &'static str> {
+        let symbol = self.symbol.ok_or("the library does not have it")?;
+        match symbol.kind {
+            elf::STT_FUNC | elf::STT_NOTYPE => {}
+            elf::STT_GNU_IFUNC => return Err("it is chosen at run time (an indirect function)"),
+            _ => return Err("its symbol is not that of a function"),
+        }
+        let segment = segments
+            .iter()
+            .find(|segment| {
+                segment.p_type(LE) == elf::PT_LOAD
+                    && symbol
+                        .address
+                        .checked_sub(segment.p_vaddr(LE))
+                        .is_some_and(|inside| inside < segment.p_filesz(LE))
+            })
+            .ok_or("its address is in no part of the file")?;
+        if segment.p_flags(LE).0 & elf::PF_X.0 == 0 {
+            return Err("it is not in an executable part of the file");
+        }
+        let inside = symbol.address - segment.p_vaddr(LE);
+        let offset = segment
+            .p_offset(LE)
+            .checked_add(inside)
+            .ok_or("its address is in no part of the file")?;
+        let size = match symbol.size {
+            0 => symbol.next - symbol.address,
+            size => size,
+        };
+        let length = size.min(segment.p_filesz(LE) - inside).min(WINDOW as u64);
+        let code = data
+            .read_bytes_at(offset, length)
+            .map_err(|()| "the file ends before its code")?;
+        Ok(Function {
+            name: self.name.to_owned(),
+            address: symbol.address,
+            size: symbol.size,
+            offset,
+            code: code.to_vec(),
+        })
+    }
+}
+
+/// The GNU build id; damaged notes count as none, since nothing depends on it.
+fn build_id<'a, R: ReadRef<'a>>(segments: &'a [Segment], data: R) -> Option<String> {
+    for segment in segments {
+        let Ok(Some(mut notes)) = segment.notes(LE, data) else {
+            continue;
+        };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID {
+                let id = note.desc();
+                let id = &id[..id.len().min(MAX_BUILD_ID)];
+                return Some(id.iter().fold(String::new(), |mut hex, byte| {
+                    // Writing to a string does not fail.
+                    let _ = write!(hex, "{byte:02x}");
+                    hex
+                }));
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CODE: [u8; 8] = [0x55, 0x48, 0x89, 0xe5, 0x5d, 0xc3, 0x66, 0x90];
+
+    /// One symbol of the library that [`library`] builds.
+    struct Entry {
+        name: &'static str,
+        value: u64,
+        size: u64,
+        /// `st_info`: type in the lower half (2: function), binding in the upper (1: global).
+        info: u8,
+    }
+
+    const fn entry(name: &'static str, value: u64, size: u64) -> Entry {
+        Entry {
+            name,
+            value,
+            size,
+            info: 0x12,
+        }
+    }
+
+    /// A small library: code at offset 0x400, loaded at 0x1000_0400; data loaded at 0x2000_0000
+    /// from the same bytes; a build id; `symbols` in a table of the given section type.
+    fn library(symbols: &[Entry], table: u32) -> Vec<u8> {
+        let mut names = vec![0];
+        let mut entries = vec![0; 24];
+        for symbol in symbols {
+            let name = u32::try_from(names.len()).unwrap();
+            names.extend_from_slice(symbol.name.as_bytes());
+            names.push(0);
+            entries.extend(name.to_le_bytes());
+            entries.extend([symbol.info, 0]);
+            // Defined in some section, unless its value is 0.
+            entries.extend(u16::from(symbol.value != 0).to_le_bytes());
+            entries.extend(symbol.value.to_le_bytes());
+            entries.extend(symbol.size.to_le_bytes());
+        }
+        let note = [
+            &[4, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0][..],
+            b"GNU\0",
+            &[0xde, 0xad, 0xbe, 0xef],
+        ];
+        let note = note.concat();
+        let mut file = vec![0; 0x400];
+        file.extend(CODE.repeat(16));
+        let note_at = file.len() as u64;
+        file.extend(&note);
+        let names_at = file.len() as u64;
+        file.extend(&names);
+        let entries_at = file.len().next_multiple_of(8);
+        file.resize(entries_at, 0);
+        file.extend(&entries);
+        let sections_at = file.len().next_multiple_of(8);
+        file.resize(sections_at, 0);
+        let mut section = |kind: u32, at: u64, size: usize, link: u32| {
+            file.extend([0, kind].map(u32::to_le_bytes).concat());
+            file.extend([0, 0, at, size as u64].map(u64::to_le_bytes).concat());
+            file.extend([link, 0].map(u32::to_le_bytes).concat());
+            file.extend([8, 24].map(u64::to_le_bytes).concat());
+        };
+        section(0, 0, 0, 0);
+        section(table, entries_at as u64, entries.len(), 2);
+        section(3, names_at, names.len(), 0);
+
+        let mut header = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        header.extend([3u16, 62].map(u16::to_le_bytes).concat());
+        header.extend(1u32.to_le_bytes());
+        header.extend([0, 64, sections_at as u64].map(u64::to_le_bytes).concat());
+        header.extend(0u32.to_le_bytes());
+        header.extend([64u16, 56, 3, 64, 3, 0].map(u16::to_le_bytes).concat());
+        let mut segment = |kind: u32, flags: u32, at: u64, address: u64, size: u64| {
+            header.extend([kind, flags].map(u32::to_le_bytes).concat());
+            header.extend(
+                [at, address, address, size, size, 4]
+                    .map(u64::to_le_bytes)
+                    .concat(),
+            );
+        };
+        segment(1, 5, 0x400, 0x1000_0400, 128);
+        segment(1, 6, 0x400, 0x2000_0000, 128);
+        segment(4, 4, note_at, 0, note.len() as u64);
+        file[..header.len()].copy_from_slice(&header);
+        file
+    }
+
+    fn read(bytes: &[u8], wanted: &[&str]) -> Result<Functions, ElfError> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        functions(&open_regular(file.path())?, file.path(), wanted)
+    }
+
+    #[test]
+    fn finds_functions_and_says_why_not() {
+        let file = library(
+            &[
+                entry("cuMemAlloc_v2", 0x1000_0400, 6),
+                entry("cuMemFree_v2", 0x1000_0408, 0x1000),
+                entry("cuUnsized", 0x1000_0418, 0),
+                entry("cuNext", 0x1000_0420, 8),
+                entry("cuImported", 0, 0),
+                entry("cuData", 0x2000_0000, 8),
+                entry("cuNowhere", 0x3000_0000, 8),
+                Entry {
+                    info: 0x1a,
+                    ..entry("cuIndirect", 0x1000_0400, 8)
+                },
+                Entry {
+                    info: 0x11,
+                    ..entry("cuObject", 0x1000_0400, 8)
+                },
+            ],
+            11,
+        );
+        let wanted = [
+            "cuMemFree_v2",
+            "cuMemAlloc_v2",
+            "cuUnsized",
+            "cuAbsent",
+            "cuImported",
+            "cuData",
+            "cuNowhere",
+            "cuIndirect",
+            "cuObject",
+        ];
+        let answer = read(&file, &wanted).unwrap();
+        assert_eq!(answer.build_id.as_deref(), Some("deadbeef"));
+        let free = &answer.found[0];
+        assert_eq!(free.name, "cuMemFree_v2");
+        assert_eq!((free.address, free.offset), (0x1000_0408, 0x408));
+        // The size is too large to be true: at most the window, and the segment ends later.
+        assert_eq!(free.code.len(), WINDOW);
+        assert_eq!(answer.found[1].code, CODE[..6]);
+        // A symbol without a size ends at the next one.
+        assert_eq!(answer.found[2].name, "cuUnsized");
+        assert_eq!(answer.found[2].code.len(), 8);
+        let missing: Vec<&str> = answer.missing.iter().map(|m| &*m.name).collect();
+        assert_eq!(missing, wanted[3..]);
+        assert!(answer.missing[2].reason.contains("executable"));
+        assert!(answer.missing[4].reason.contains("indirect"));
+    }
+
+    #[test]
+    fn the_full_symbol_table_serves_where_the_dynamic_one_does_not() {
+        let file = library(&[entry("static", 0x1000_0400, 8)], 2);
+        let answer = read(&file, &["static"]).unwrap();
+        assert_eq!(answer.found.len(), 1);
+        // Nothing wanted is nothing missing.
+        assert_eq!(read(&file, &[]).unwrap().found, []);
+        let file = library(&[], 1);
+        assert!(matches!(
+            read(&file, &["x"]),
+            Err(ElfError::NoSymbols { .. })
+        ));
+    }
+
+    #[test]
+    fn other_files_are_told_apart() {
+        let mut file = library(&[], 11);
+        file[18] = 183;
+        let error = read(&file, &[]).unwrap_err().to_string();
+        assert!(
+            error.contains("arm64") && error.contains("x86-64"),
+            "{error}"
+        );
+        file[4] = 1;
+        assert!(matches!(
+            read(&file, &[]),
+            Err(ElfError::OtherMachine { .. })
+        ));
+        for bytes in [
+            &b""[..],
+            b"\x7fEL",
+            b"#!/bin/sh\n and more than twenty bytes",
+        ] {
+            assert!(matches!(read(bytes, &[]), Err(ElfError::NotElf { .. })));
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        for path in ["/dev/null", "/"] {
+            let error = open_regular(Path::new(path)).unwrap_err();
+            assert!(matches!(error, ElfError::NotAFile { .. }), "{error}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("libcuda.so.1");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(matches!(
+            open_regular(&fifo),
+            Err(ElfError::NotAFile { .. })
+        ));
+        let error = open_regular(Path::new("/nonexistent/\u{1b}[2J")).unwrap_err();
+        assert!(error.to_string().starts_with(r"/nonexistent/\x1b[2J: "));
+    }
+
+    #[test]
+    fn a_table_that_claims_to_be_huge_costs_nothing() {
+        let mut file = library(&[entry("f", 0x1000_0400, 8)], 11);
+        let sections =
+            usize::try_from(u64::from_le_bytes(file[40..48].try_into().unwrap())).unwrap();
+        file[sections + 64 + 32..][..8].copy_from_slice(&(1u64 << 40).to_le_bytes());
+        assert!(matches!(
+            read(&file, &["f"]),
+            Err(ElfError::Malformed { .. })
+        ));
+        // The same with a sparse file in which the table would fit.
+        let sparse = tempfile::NamedTempFile::new().unwrap();
+        file[sections + 64 + 32..][..8].copy_from_slice(&(1u64 << 30).to_le_bytes());
+        sparse.as_file().write_all(&file).unwrap();
+        sparse.as_file().set_len((1 << 30) + (1 << 20)).unwrap();
+        let read = |path: &Path| functions(&open_regular(path)?, path, &["f"]);
+        assert!(matches!(
+            read(sparse.path()),
+            Err(ElfError::Malformed { .. })
+        ));
+        sparse.as_file().set_len(MAX_FILE + 1).unwrap();
+        assert!(matches!(
+            read(sparse.path()),
+            Err(ElfError::TooLarge { .. })
+        ));
+    }
+
+    /// The C library of this machine, where it is shared.
+    #[test]
+    fn reads_a_real_library() {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let Some(libc) = maps
+            .lines()
+            .filter_map(|line| line.split_once('/'))
+            .map(|(_, path)| PathBuf::from(format!("/{path}")))
+            .find(|path| path.to_string_lossy().contains("/libc.so"))
+        else {
+            eprintln!("skipped: no shared C library is mapped");
+            return;
+        };
+        let file = open_regular(&libc).unwrap();
+        let answer = functions(&file, &libc, &["malloc", "no_such_function"]).unwrap();
+        let malloc = &answer.found[0];
+        assert_eq!(answer.missing[0].name, "no_such_function");
+        assert!(!malloc.code.is_empty() && malloc.size > 0);
+        let mut code = vec![0; malloc.code.len()];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut code, malloc.offset).unwrap();
+        assert_eq!(code, malloc.code);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn damaged_files_never_panic(
+            damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+            cut in proptest::option::of(any::<prop::sample::Index>()),
+        ) {
+            let mut bytes = library(
+                &[entry("a", 0x1000_0400, 8), entry("b", 0x1000_0410, 0)],
+                11,
+            );
+            // Most of the file is padding; damage what is not.
+            let interesting: Vec<usize> =
+                (0..bytes.len()).filter(|at| *at < 232 || *at > 0x480).collect();
+            for (at, byte) in damage {
+                bytes[interesting[at.index(interesting.len())]] = byte;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            if let Ok(answer) = read_functions(Limited(&*bytes), &["a", "b", "c"]) {
+                for function in answer.found {
+                    prop_assert!(function.code.len() <= WINDOW);
+                }
+            }
+        }
+    }
+}
