@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde_json::Value as Json;
 
-use super::expression::{Expression, Number, Scalar};
+use super::expression::{Expression, Scalar};
 use super::fields::Fields;
 use super::node::{FormatError, Node};
+use super::number::Number;
 use super::subject::Lookup;
 use super::units::Units;
 
@@ -115,7 +116,10 @@ impl Comparison {
         report: &Json,
         lookup: &dyn Lookup,
     ) -> Result<(), String> {
-        let eval = |expression: &Expression| expression.evaluate(report, lookup);
+        let eval = |expression: &Expression| {
+            let expected = expression.evaluate(report, lookup)?;
+            Ok::<Scalar, String>(expected.on_clock_of(value))
+        };
         // Where the expected value is computed, its amount belongs in the message.
         let miss = |expected: &Scalar, expression: &Expression| {
             if expression.to_string() == expected.to_string() {

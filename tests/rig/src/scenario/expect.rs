@@ -260,6 +260,7 @@ impl fmt::Display for Expectation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::number::{Moment, Number};
     use crate::scenario::subject::Identity;
     use crate::scenario::units::Quantity;
     use serde_json::json;
@@ -283,22 +284,22 @@ mod tests {
             }
         }
 
-        fn mark(&self, name: &str) -> Option<u64> {
-            (name == "loop").then_some(5_000_000_000)
+        fn mark(&self, name: &str) -> Option<Moment> {
+            // Midnight of 1970-01-02, five seconds after boot.
+            let moment = Moment {
+                boot: 5_000_000_000,
+                wall: 86_400_000_000_000,
+            };
+            (name == "loop").then_some(moment)
         }
 
         fn measured(&self, name: &str) -> Option<u64> {
             (name == "before").then_some(1000)
         }
 
-        fn tally(
-            &self,
-            _: &str,
-            _: Option<&str>,
-            of: &str,
-        ) -> Result<super::super::expression::Number, String> {
+        fn tally(&self, _: &str, _: Option<&str>, of: &str) -> Result<Number, String> {
             match of {
-                "allocations" => Ok(super::super::expression::Number::Whole(300)),
+                "allocations" => Ok(Number::Whole(300)),
                 _ => Err("no such tally".to_owned()),
             }
         }
@@ -306,9 +307,7 @@ mod tests {
         fn gputrace(&self, property: &str) -> Result<Scalar, String> {
             match property {
                 "stderr" => Ok(Scalar::Text("permission denied".to_owned())),
-                "rss" => Ok(Scalar::Number(super::super::expression::Number::Whole(
-                    1090,
-                ))),
+                "rss" => Ok(Scalar::Number(Number::Whole(1090))),
                 _ => Err("no such property".to_owned()),
             }
         }
@@ -316,7 +315,10 @@ mod tests {
 
     fn report() -> Json {
         json!({
-            "devices": [{"index": 0, "used": {"value": 500}, "free": {"not_available": "old NVML"}}],
+            "boot_ns": "5100000000",
+            "devices": {"value": [
+                {"index": 0, "used": {"value": 500}, "free": {"not_available": "old NVML"}},
+            ]},
             "losses": {"events": 0, "causes": {}},
             "processes": [
                 {
@@ -332,7 +334,7 @@ mod tests {
                         {
                             "site": "site_B (actor+0x20)", "frames": [{"symbol": "site_B"}],
                             "verdict": {"kind": "leak"},
-                            "growth": {"bytes_per_second": 20_000_000, "since": "5100000000"},
+                            "growth": {"bytes_per_second": 20_000_000, "since": "1970-01-02T00:00:00.100000000Z"},
                         },
                     ],
                 },
@@ -369,6 +371,8 @@ mod tests {
                  about = "20 MiB/s", percent = 15 }"#,
             r#"{ process = "P", site = "site_B", path = "growth.since",
                  within = [{ mark = "loop" }, { mark = "loop", plus = "0.5 minute" }] }"#,
+            r#"{ path = "boot_ns", within = [{ mark = "loop" }, { mark = "loop", plus = "100ms" }] }"#,
+            r#"{ path = "devices[index=0].used", equals = 500 }"#,
             r#"{ device = 0, path = "used", at_most = 500, at_least = 500 }"#,
             r#"{ device = 0, path = "free", not_available = true }"#,
             r#"{ path = "losses.events", equals = 0 }"#,
@@ -399,6 +403,7 @@ mod tests {
             r#"{ process = "P", path = "memory.allocated.count", equals = { tally = "P", of = "x" } }"#,
             r#"{ process = "P", site = "site_B", path = "growth.bytes_per_second", about = "24 MiB/s", percent = 15 }"#,
             r#"{ process = "P", site = "site_A", path = "growth.since", at_least = 1 }"#,
+            r#"{ process = "P", site = "site_B", path = "growth.since", at_most = { mark = "loop" } }"#,
             r#"{ process = "P", path = "sites[].verdict.kind", not = "uncertain" }"#,
             r#"{ process = "P", all = "sites[].verdict.kind", not = "leak" }"#,
             r#"{ process = "P", all = "sites[].no.such", not = "leak" }"#,

@@ -1,101 +1,25 @@
 //! Values that an expectation compares with: literals, and references to what the run itself knows
 //! (the workload's own tallies, moments, earlier measurements, PIDs, other places of the report).
 
-use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::Value as Json;
 
 use super::fields::Fields;
 use super::node::{FormatError, Node, Value};
+use super::number::{Moment, Number, wall_nanos};
 use super::subject::{Lookup, Selection};
 use super::units::Units;
-
-/// A number from a report or a scenario. Whole numbers stay exact.
-#[derive(Debug, Clone, Copy)]
-pub enum Number {
-    /// A whole number.
-    Whole(i128),
-    /// Anything else.
-    Real(f64),
-}
-
-impl Number {
-    /// The nearest float.
-    #[must_use]
-    pub fn real(self) -> f64 {
-        match self {
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "only for comparison with a float"
-            )]
-            Self::Whole(whole) => whole as f64,
-            Self::Real(real) => real,
-        }
-    }
-
-    fn combine(
-        self,
-        other: Self,
-        whole: fn(i128, i128) -> i128,
-        real: fn(f64, f64) -> f64,
-    ) -> Self {
-        match (self, other) {
-            (Self::Whole(a), Self::Whole(b)) => Self::Whole(whole(a, b)),
-            _ => Self::Real(real(self.real(), other.real())),
-        }
-    }
-
-    /// The sum.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        self.combine(other, i128::saturating_add, |a, b| a + b)
-    }
-
-    /// The difference.
-    #[must_use]
-    pub fn minus(self, other: Self) -> Self {
-        self.combine(other, i128::saturating_sub, |a, b| a - b)
-    }
-
-    /// The product.
-    #[must_use]
-    pub fn times(self, other: Self) -> Self {
-        self.combine(other, i128::saturating_mul, |a, b| a * b)
-    }
-}
-
-impl PartialEq for Number {
-    fn eq(&self, other: &Self) -> bool {
-        self.partial_cmp(other) == Some(Ordering::Equal)
-    }
-}
-
-impl PartialOrd for Number {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        match (self, other) {
-            (Self::Whole(a), Self::Whole(b)) => Some(a.cmp(b)),
-            _ => self.real().partial_cmp(&other.real()),
-        }
-    }
-}
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole(whole) => write!(f, "{whole}"),
-            Self::Real(real) => write!(f, "{real}"),
-        }
-    }
-}
 
 /// What a value is once evidence is unwrapped.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scalar {
     /// A number; also a string of digits, as the report writes nanoseconds.
     Number(Number),
-    /// A text.
+    /// A text; also a moment as the report writes it.
     Text(String),
+    /// A moment of the run.
+    Moment(Moment),
     /// A boolean.
     Flag(bool),
     /// `{"not_available": reason}`.
@@ -129,13 +53,30 @@ impl Scalar {
         }
     }
 
-    /// The number, if it is one or a string of digits.
+    /// The number, if it is one, a string of digits, or a moment in nanoseconds.
     #[must_use]
     pub fn number(&self) -> Option<Number> {
         match self {
             Self::Number(number) => Some(*number),
-            Self::Text(text) => text.parse().ok().map(Number::Whole),
+            Self::Text(text) => text
+                .parse()
+                .ok()
+                .or_else(|| wall_nanos(text))
+                .map(Number::Whole),
+            Self::Moment(moment) => Some(Number::Whole(moment.boot)),
             _ => None,
+        }
+    }
+
+    /// This value on the clock of another one: a moment of the run can be compared with
+    /// nanoseconds since boot as well as with a date.
+    #[must_use]
+    pub fn on_clock_of(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Moment(moment), Self::Text(text)) if wall_nanos(text).is_some() => {
+                Self::Number(Number::Whole(moment.wall))
+            }
+            _ => self.clone(),
         }
     }
 
@@ -157,6 +98,7 @@ impl fmt::Display for Scalar {
         match self {
             Self::Number(number) => write!(f, "{number}"),
             Self::Text(text) => write!(f, "\"{text}\""),
+            Self::Moment(moment) => write!(f, "{} ns since boot", moment.boot),
             Self::Flag(flag) => write!(f, "{flag}"),
             Self::NotAvailable(reason) => write!(f, "not available ({reason})"),
             Self::Null => f.write_str("null"),
@@ -179,7 +121,7 @@ impl fmt::Display for Scalar {
 #[derive(Debug, Clone, PartialEq)]
 enum Term {
     Literal(Scalar),
-    /// The moment of a `mark` step, in nanoseconds of the boot clock.
+    /// The moment of a `mark` step.
     Mark(String),
     /// A count or size that the workload kept itself.
     Tally {
@@ -331,7 +273,7 @@ impl Expression {
     pub fn evaluate(&self, report: &Json, lookup: &dyn Lookup) -> Result<Scalar, String> {
         let base = match &self.term {
             Term::Literal(scalar) => scalar.clone(),
-            Term::Mark(name) => number(lookup.mark(name)),
+            Term::Mark(name) => lookup.mark(name).map_or(Scalar::Null, Scalar::Moment),
             Term::Tally { process, site, of } => {
                 Scalar::Number(lookup.tally(process, site.as_deref(), of)?)
             }
@@ -345,23 +287,29 @@ impl Expression {
         if self.times.is_none() && self.plus.is_empty() && self.minus.is_empty() {
             return Ok(base);
         }
-        let as_number = |scalar: &Scalar| {
-            scalar
-                .number()
-                .ok_or_else(|| format!("arithmetic needs a number, found {scalar}"))
-        };
-        let mut result = as_number(&base)?;
-        if let Some(times) = self.times {
-            result = result.times(times);
-        }
+        let mut change = Number::Whole(0);
         for operand in &self.plus {
-            result = result.plus(as_number(&operand.evaluate(report, lookup)?)?);
+            change = change.plus(amount(&operand.evaluate(report, lookup)?)?);
         }
         for operand in &self.minus {
-            result = result.minus(as_number(&operand.evaluate(report, lookup)?)?);
+            change = change.minus(amount(&operand.evaluate(report, lookup)?)?);
         }
-        Ok(Scalar::Number(result))
+        match (base, self.times, change) {
+            (Scalar::Moment(moment), None, Number::Whole(nanos)) => {
+                Ok(Scalar::Moment(moment.plus(nanos)))
+            }
+            (base, times, change) => {
+                let factor = times.unwrap_or(Number::Whole(1));
+                Ok(Scalar::Number(amount(&base)?.times(factor).plus(change)))
+            }
+        }
     }
+}
+
+fn amount(scalar: &Scalar) -> Result<Number, String> {
+    scalar
+        .number()
+        .ok_or_else(|| format!("arithmetic needs a number, found {scalar}"))
 }
 
 fn number(value: Option<u64>) -> Scalar {

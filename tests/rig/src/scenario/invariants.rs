@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::expression::Scalar;
+use super::path::inside;
 
 /// The schema that every line must name.
 pub const SCHEMA: &str = "gputrace/1";
 
 /// The types of lines that there are.
-const TYPES: [&str; 4] = ["start", "event", "snapshot", "report"];
+const TYPES: [&str; 5] = ["start", "event", "events_left_out", "snapshot", "report"];
 
 /// Counts that never go down while a process lives.
 const GROWING: [[&str; 2]; 2] = [["allocated", "count"], ["freed", "count"]];
@@ -84,14 +85,14 @@ impl Invariants {
 }
 
 fn list<'v>(value: &'v Json, key: &str) -> &'v [Json] {
-    value[key].as_array().map_or(&[], Vec::as_slice)
+    inside(&value[key]).as_array().map_or(&[], Vec::as_slice)
 }
 
 /// A number, also where it is evidence or a string of digits.
 fn whole(value: &Json) -> Option<i128> {
     match Scalar::of(value).number()? {
-        super::expression::Number::Whole(whole) => Some(whole),
-        super::expression::Number::Real(_) => None,
+        super::number::Number::Whole(whole) => Some(whole),
+        super::number::Number::Real(_) => None,
     }
 }
 
@@ -129,15 +130,13 @@ fn devices(report: &Json, wrong: &mut Vec<String>) {
                 }
             }
         }
-        let parts = [value("processes"), value("unexplained"), value("used")];
-        if let [Some(processes), Some(unexplained), Some(used)] = parts {
-            // Whether the driver's own memory is a part of "used" depends on the NVML function.
-            let reserved = value("reserved").unwrap_or(0);
-            let explained = processes + unexplained;
-            if explained != used && explained + reserved != used {
+        let closes = [value("processes"), value("unexplained"), value("used")];
+        if let [Some(processes), Some(unexplained), Some(used)] = closes {
+            let exceeds = value("exceeds").unwrap_or(0);
+            if processes + unexplained - exceeds != used {
                 wrong.push(format!(
                     "{name} does not close: processes {processes} + unexplained {unexplained} \
-                     (reserved {reserved}) is not used {used}"
+                     - exceeds {exceeds} is not used {used}"
                 ));
             }
         }
@@ -178,6 +177,22 @@ fn losses(report: &Json, wrong: &mut Vec<String>) {
 
 /// A process cannot hold more than it allocated, nor its call sites more than it.
 fn amounts(process: &Json, name: &str, wrong: &mut Vec<String>) {
+    let closing = &process["closing"];
+    let parts = [
+        &closing["api_live"],
+        &closing["other"],
+        &process["device_memory"],
+    ]
+    .map(whole);
+    if let [Some(live), Some(other), Some(device)] = parts {
+        let exceeds = whole(&closing["exceeds"]).unwrap_or(0);
+        if live + other - exceeds != device {
+            wrong.push(format!(
+                "{name} does not close: live {live} + other {other} - exceeds {exceeds} is not \
+                 its device memory {device}"
+            ));
+        }
+    }
     let memory = &process["memory"];
     for member in ["count", "bytes"] {
         let of = |group: &str| whole(&memory[group][member]);
@@ -207,17 +222,20 @@ mod tests {
         json!({
             "schema": "gputrace/1", "type": "snapshot", "boot_ns": "100",
             "losses": {"events": 0, "first": null, "last": null, "causes": {}},
-            "devices": [{
+            "devices": {"value": [{
                 "index": 0, "total": {"value": 1000}, "used": {"value": 300},
                 "reserved": {"value": 10}, "free": {"value": 690},
                 "processes": {"value": 250}, "unexplained": {"value": 50},
-            }],
+                "exceeds": 0,
+            }]},
             "processes": [{
                 "tgid": 7, "start_ticks": "1",
                 "memory": {
                     "live": {"count": 2, "bytes": 200}, "allocated": {"count": 3, "bytes": 300},
                     "freed": {"count": 1, "bytes": 100},
                 },
+                "device_memory": {"value": 250},
+                "closing": {"api_live": 200, "other": {"value": 50}, "exceeds": 0},
                 "sites": [{"live": {"count": 2, "bytes": 200}}],
                 "losses": null,
             }],
@@ -242,7 +260,7 @@ mod tests {
     #[test]
     fn each_violation_is_found() {
         type Change = fn(&mut Json);
-        let changes: [(&str, Change); 10] = [
+        let changes: [(&str, Change); 11] = [
             ("schema", |r| r["schema"] = json!("gputrace/2")),
             ("unknown type", |r| r["type"] = json!("snapshots")),
             ("negative", |r| {
@@ -250,10 +268,13 @@ mod tests {
             }),
             ("not a time", |r| r["boot_ns"] = json!(null)),
             ("more than its total", |r| {
-                r["devices"][0]["used"] = json!(1001);
+                r["devices"]["value"][0]["used"] = json!(1001);
             }),
             ("does not close", |r| {
-                r["devices"][0]["unexplained"] = json!(51);
+                r["devices"]["value"][0]["unexplained"] = json!(51);
+            }),
+            ("process 7 does not close", |r| {
+                first(r)["device_memory"] = json!(251);
             }),
             ("must be stated", |r| r["losses"] = json!(null)),
             ("causes add up", |r| r["losses"]["causes"]["x"] = json!(3)),

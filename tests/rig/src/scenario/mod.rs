@@ -21,6 +21,7 @@ mod layout;
 mod member;
 mod needs;
 pub mod node;
+pub mod number;
 mod path;
 mod process;
 mod run;

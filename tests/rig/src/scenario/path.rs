@@ -110,6 +110,11 @@ fn bracket(inside: &str) -> Option<Part> {
 }
 
 fn step<'v>(part: &Part, value: &'v Value) -> Vec<&'v Value> {
+    let value = match part {
+        // `devices.value` may be written out as well.
+        Part::Member(name) if name == "value" || name == "not_available" => value,
+        _ => inside(value),
+    };
     match (part, value) {
         (Part::Member(name), Value::Object(members)) => members.get(name).into_iter().collect(),
         (Part::Every, Value::Array(elements)) => elements.iter().collect(),
@@ -122,10 +127,19 @@ fn step<'v>(part: &Part, value: &'v Value) -> Vec<&'v Value> {
             .filter(|element| {
                 element
                     .get(key)
-                    .is_some_and(|value| reads_as(value, wanted))
+                    .is_some_and(|found| reads_as(found, wanted))
             })
             .collect(),
         _ => Vec::new(),
+    }
+}
+
+/// What evidence holds: `{"value": x}` is x. Anything else is itself.
+#[must_use]
+pub fn inside(value: &Value) -> &Value {
+    match value {
+        Value::Object(members) if members.len() == 1 => members.get("value").unwrap_or(value),
+        _ => value,
     }
 }
 
@@ -156,6 +170,7 @@ mod tests {
     fn members_elements_and_filters() {
         let root = json!({
             "devices": [{"index": 0, "used": 5}, {"index": 1, "used": 7}],
+            "evidence": {"value": [{"used": 3}]},
             "losses": {"causes": {"ring_full": 3, "other": 4}},
         });
         assert_eq!(find("devices[1].used", &root), [json!(7)]);
@@ -163,6 +178,7 @@ mod tests {
         assert_eq!(find("devices[index=1].used", &root), [json!(7)]);
         assert_eq!(find("losses.causes.ring_full", &root), [json!(3)]);
         assert_eq!(find("losses.causes[]", &root).len(), 2);
+        assert_eq!(find("evidence[].used", &root), [json!(3)]);
         assert!(find("devices[7].used", &root).is_empty());
         assert!(find("nothing.here", &root).is_empty());
     }

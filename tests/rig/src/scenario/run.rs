@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::control::Control;
 use super::expect::{Expectation, Mismatch, Verdict};
-use super::expression::{Number, Scalar};
+use super::expression::Scalar;
 use super::failure::{Failed, Failure, block};
 use super::format::Scenario;
 use super::hub::Hub;
 use super::layout::Layout;
 use super::member::Member;
+use super::number::{Moment, Number};
 use super::process::boot_nanos;
 use super::steps::{Action, Step, TRACER, TracerAction};
 use super::tracer::Tracer;
@@ -33,7 +34,7 @@ pub(super) struct Run<'r> {
     pub(super) control: Control,
     pub(super) hub: Arc<Hub>,
     pub(super) layout: Layout,
-    pub(super) marks: BTreeMap<String, u64>,
+    pub(super) marks: BTreeMap<String, Moment>,
     pub(super) measured: BTreeMap<String, u64>,
     pub(super) notes: Vec<String>,
     /// Lasting expectations, each with the moment from which it counts.
@@ -139,7 +140,7 @@ impl<'r> Run<'r> {
             Action::Signal { signal, to } => self.signal(*signal, to)?,
             Action::Pause(nanos) => self.pause(Duration::from_nanos(*nanos))?,
             Action::Mark(name) => {
-                self.marks.insert(name.clone(), boot_nanos());
+                self.marks.insert(name.clone(), Moment::now());
             }
             Action::Measure {
                 property,

@@ -5,10 +5,11 @@ use std::fmt;
 
 use serde_json::Value as Json;
 
-use super::expression::{Number, Scalar};
+use super::expression::Scalar;
 use super::fields::Fields;
 use super::node::{FormatError, Node};
-use super::path::Path;
+use super::number::{Moment, Number};
+use super::path::{Path, inside};
 
 /// A process as the report must show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +24,8 @@ pub struct Identity {
 pub trait Lookup {
     /// The identity of a process of the scenario, once it has started.
     fn process(&self, name: &str) -> Option<Identity>;
-    /// The moment of a `mark` step, in nanoseconds of the boot clock.
-    fn mark(&self, name: &str) -> Option<u64>;
+    /// The moment of a `mark` step.
+    fn mark(&self, name: &str) -> Option<Moment>;
     /// What a `measure` step found.
     fn measured(&self, name: &str) -> Option<u64>;
     /// A number that the workload itself kept.
@@ -122,6 +123,7 @@ impl fmt::Display for Subject {
 fn elements<'v>(value: &'v Json, key: &str) -> impl Iterator<Item = &'v Json> + use<'v> {
     value
         .get(key)
+        .map(inside)
         .and_then(Json::as_array)
         .into_iter()
         .flatten()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::expression::Number;
+use super::number::Number;
 use crate::protocol::{Amount, Results, Site, Tally};
 
 /// The sums of one process.

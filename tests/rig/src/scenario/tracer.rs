@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::sys::signal::Signal;
 use serde_json::Value as Json;
 
-use super::expression::{Number, Scalar};
+use super::expression::Scalar;
 use super::hub::Hub;
 use super::invariants::Invariants;
+use super::number::Number;
 use super::process::{self, Pidfd};
 
 /// What gputrace has said so far.

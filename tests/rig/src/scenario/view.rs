@@ -1,6 +1,7 @@
 //! What expectations may ask a run for.
 
-use super::expression::{Number, Scalar};
+use super::expression::Scalar;
+use super::number::{Moment, Number};
 use super::run::{Printed, Run};
 use super::subject::{Identity, Lookup};
 
@@ -36,7 +37,7 @@ impl Lookup for View<'_, '_> {
         self.run.members.get(name).map(|member| member.identity)
     }
 
-    fn mark(&self, name: &str) -> Option<u64> {
+    fn mark(&self, name: &str) -> Option<Moment> {
         self.run.marks.get(name).copied()
     }
 
