@@ -11,7 +11,10 @@ use std::{
     fs::{self, File},
     io,
     ops::Range,
-    os::unix::fs::OpenOptionsExt,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::{Path, PathBuf},
 };
 
@@ -139,26 +142,37 @@ fn shown(path: &Path) -> String {
 ///
 /// [`ElfError::Unreadable`] or [`ElfError::NotAFile`].
 pub fn open_regular(path: &Path) -> Result<File, ElfError> {
+    // O_PATH only finds the file; opening a pipe would wait, and opening a device may act on it.
+    let found = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
+        .open(path)
+        .map_err(|source| ElfError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+    reopen_regular(found.into(), path)
+}
+
+/// Opens for reading what was opened with `O_PATH`, if it is a regular file. `path` is only used in
+/// errors.
+///
+/// # Errors
+///
+/// [`ElfError::Unreadable`] or [`ElfError::NotAFile`].
+pub fn reopen_regular(found: OwnedFd, path: &Path) -> Result<File, ElfError> {
     let unreadable = |source| ElfError::Unreadable {
         path: path.to_owned(),
         source,
     };
-    let not_a_file = || ElfError::NotAFile {
-        path: path.to_owned(),
-    };
-    // Before, because opening a device may act on it; after, because the path may change between.
-    if !fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(not_a_file());
+    let found = File::from(found);
+    if !found.metadata().map_err(unreadable)?.is_file() {
+        return Err(ElfError::NotAFile {
+            path: path.to_owned(),
+        });
     }
-    let file = fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
-        .open(path)
-        .map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(not_a_file());
-    }
-    Ok(file)
+    // By its number it is the same file, whatever the path leads to by now.
+    File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(unreadable)
 }
 
 /// Finds the functions named `wanted` in an x86-64 library, first among its dynamic symbols, then
