@@ -159,11 +159,7 @@ fn a_freed_address_is_the_next_one_of_its_size() {
     let handle = context as usize;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: takes any value.
-            assert_eq!(
-                unsafe { (cuda.ctx_set_current)(handle as common::Pointer) },
-                0
-            );
+            cuda.make_current(handle);
             assert_eq!(cuda.alloc(6 << 20), Ok(again[1]));
         });
     });
@@ -195,11 +191,7 @@ fn sixty_four_threads_never_share_an_address() {
 }
 
 fn allocate_and_free(cuda: &Cuda, context: usize, number: usize) -> Vec<u64> {
-    // SAFETY: takes any value.
-    assert_eq!(
-        unsafe { (cuda.ctx_set_current)(context as common::Pointer) },
-        0
-    );
+    cuda.make_current(context);
     let mut kept: Vec<u64> = (0..8).map(|_| cuda.alloc(64 << 10).unwrap()).collect();
     for turn in 0..2000 {
         let place = (turn * 7 + number) % kept.len();

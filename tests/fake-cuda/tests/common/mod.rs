@@ -99,6 +99,12 @@ impl Cuda {
         context
     }
 
+    /// Makes it this thread's current context, from wherever it was created.
+    pub fn make_current(&self, context: usize) {
+        // SAFETY: takes any value.
+        assert_eq!(unsafe { (self.ctx_set_current)(context as Pointer) }, 0);
+    }
+
     pub fn destroy(&self, context: Pointer) {
         // SAFETY: takes any value.
         assert_eq!(unsafe { (self.ctx_destroy)(context) }, 0);
