@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
+use tempfile::NamedTempFile;
 
 /// How the measured program is traced.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Running {
     tracer: Tracer,
     child: Child,
     output: BufReader<ChildStdout>,
+    /// What it says on standard error, for the case that it fails.
+    errors: NamedTempFile,
 }
 
 /// What a tracer says that it saw of the measured program.
@@ -89,22 +92,25 @@ impl Running {
                 (command, "ready")
             }
         };
+        let errors = NamedTempFile::new()?;
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(errors.reopen()?)
             .spawn()
-            .with_context(|| format!("cannot start {tracer}"))?;
+            .context("cannot be started")?;
         let output = BufReader::new(child.stdout.take().context("no output")?);
         let mut running = Self {
             tracer,
             child,
             output,
+            errors,
         };
         let mut line = String::new();
         while !line.contains(ready) {
             line.clear();
             if running.output.read_line(&mut line)? == 0 {
-                bail!("{tracer} ended before it was ready");
+                bail!("ended before it was ready\n{}", running.errors());
             }
         }
         Ok(Some(running))
@@ -116,12 +122,9 @@ impl Running {
         // SAFETY: kill takes any numbers; the child is ours and not waited for yet.
         unsafe { libc::kill(id, libc::SIGINT) };
         let lines: Vec<String> = self.output.by_ref().lines().collect::<Result<_, _>>()?;
-        let status = self.child.wait()?;
-        let tracer = self.tracer;
-        if !status.success() {
-            bail!("{tracer}: {status}");
-        }
-        let seen = match tracer {
+        // Not its exit status: bpftrace complains where it cannot undo what it did not do.
+        self.child.wait()?;
+        let seen = match self.tracer {
             Tracer::Bpftrace => Some(Seen {
                 allocations: map_entry(&lines, "allocations", pid),
                 frees: map_entry(&lines, "frees", pid),
@@ -129,7 +132,11 @@ impl Running {
             }),
             _ => lines.last().and_then(|report| gputrace_seen(report, pid)),
         };
-        seen.with_context(|| format!("{tracer} did not tell what it saw"))
+        seen.with_context(|| format!("did not tell what it saw\n{}", self.errors()))
+    }
+
+    fn errors(&self) -> String {
+        std::fs::read_to_string(self.errors.path()).unwrap_or_default()
     }
 }
 
