@@ -140,3 +140,55 @@ pub fn is_usable(workspace: &Workspace) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_is_read_back() {
+        let manifest = Manifest {
+            arch: ARCH.to_owned(),
+            object: ebpf::sha256(b"object"),
+            sources: ebpf::sha256(b"sources"),
+            rustc: "rustc 1.95.0 (59807616e 2026-04-14)".to_owned(),
+            linker: "bpf-linker 0.13.0, LLVM 22.1.2".to_owned(),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("manifest.toml");
+        fs::write(&path, text(&manifest)).unwrap();
+        assert_eq!(Manifest::read(&path).unwrap(), manifest);
+        fs::write(&path, "arch = \"x86_64\"\n").unwrap();
+        let error = Manifest::read(&path).unwrap_err().to_string();
+        assert!(error.ends_with("no `object-sha256`"), "{error}");
+    }
+
+    #[test]
+    fn the_digest_follows_files_names_and_aya() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, sources) = (folder.path(), folder.path().join("gputrace-ebpf"));
+        let digest = || ebpf::source_digest(&sources, root).unwrap();
+        let lock = |version: &str| {
+            let package = |name: &str, version: &str| {
+                format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\n\n")
+            };
+            let text = package("aya-ebpf", version) + &package("clap", "4.6.0");
+            fs::write(root.join("Cargo.lock"), text).unwrap();
+        };
+        fs::create_dir_all(sources.join("src")).unwrap();
+        fs::write(sources.join("src/main.rs"), "1").unwrap();
+        lock("0.2.1");
+        let first = digest();
+        assert_eq!(first, digest());
+        fs::write(sources.join("src/.main.rs.swp"), "an editor's").unwrap();
+        assert_eq!(first, digest());
+        lock("0.2.2");
+        let newer_aya = digest();
+        assert_ne!(first, newer_aya);
+        fs::write(sources.join("src/main.rs"), "2").unwrap();
+        let changed = digest();
+        assert_ne!(newer_aya, changed);
+        fs::rename(sources.join("src/main.rs"), sources.join("src/lib.rs")).unwrap();
+        assert_ne!(changed, digest());
+    }
+}

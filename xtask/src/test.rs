@@ -176,3 +176,30 @@ fn pass_through(command: &mut Command, mut hear: impl FnMut(&str)) -> anyhow::Re
     }
     Ok(child.wait()?.success())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_added_up() {
+        let mut tests = Tests::default();
+        for line in [
+            "test ledger::frees ... ok",
+            "test scenario sh_05 ... ignored, it needs root",
+            "test ledger::leaks ... FAILED",
+            "test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.02s",
+            "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 1.10s",
+        ] {
+            tests.hear(line);
+        }
+        let Totals {
+            passed,
+            failed,
+            ignored,
+        } = tests.totals;
+        assert_eq!((passed, failed, ignored), (13, 1, 1));
+        assert_eq!(tests.ignored, ["scenario sh_05: ignored, it needs root"]);
+        assert_eq!(tests.failed, ["ledger::leaks: FAILED"]);
+    }
+}
