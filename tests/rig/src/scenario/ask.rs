@@ -1,6 +1,6 @@
 //! Steps on gputrace: start it, ask it, stall it, end it.
 
-use std::process::{Command as Program, Stdio};
+use std::process::Command as Program;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::expect::Expectation;
 use super::failure::{Failure, block};
 use super::member::end_with_runner;
 use super::process::boot_nanos;
-use super::run::{Printed, Run, moment};
+use super::run::{Run, moment};
 use super::steps::{Query, TracerAction, TracerStart};
 use super::tracer::Tracer;
 use crate::config::RIG;
@@ -22,37 +22,37 @@ const ATTACH_TIME: Duration = Duration::from_secs(60);
 
 impl Run<'_> {
     pub(super) fn start_tracer(&mut self, name: &str, start: &TracerStart) -> Result<(), Failure> {
-        let mut program = self.program();
-        program
-            .arg("--json")
-            .arg("--interval")
-            .arg(format!("{}ms", start.interval / 1_000_000));
-        self.add_libraries(&mut program);
+        let mut program = Program::new(&self.options.paths.gputrace);
+        program.env(RIG, self.layout.rig().folder());
+        if start.ready_text.is_none() {
+            let interval = format!("{}ms", start.interval / 1_000_000);
+            program.args(["--json", "--interval", &interval]);
+        }
+        program.arg("--libcuda").arg(self.layout.libcuda());
+        program.arg("--nvml").arg(self.layout.libnvml());
         program.args(self.resolve_args(&start.args)?);
         if let Some(user) = start.user {
             program.uid(user).gid(user);
         }
+        end_with_runner(&mut program);
         let folder = self.layout.rig().folder().to_owned();
-        let tracer =
-            Tracer::start(program, &folder, name, Arc::clone(&self.hub)).map_err(|source| {
-                let path = self.options.paths.gputrace.display();
-                Failure::System {
-                    what: format!("starting {path}"),
-                    source,
-                }
-            })?;
-        self.tracers.insert(name.to_owned(), tracer);
-        self.until(
-            &format!("{name} to say that its probes are in place"),
-            Some(ATTACH_TIME),
-            |run| {
-                Ok(run
-                    .tracers
-                    .get(name)
-                    .and_then(|tracer| tracer.heard().start.clone()))
+        let hub = Arc::clone(&self.hub);
+        let tracer = Tracer::start(program, &folder, name, start.ready_text.clone(), hub).map_err(
+            |source| Failure::System {
+                what: format!("starting {}", self.options.paths.gputrace.display()),
+                source,
             },
         )?;
-        Ok(())
+        self.tracers.insert(name.to_owned(), tracer);
+        let what = format!("{name} to say that its probes are in place");
+        self.until(&what, Some(ATTACH_TIME), |run| {
+            Ok(run
+                .tracers
+                .get(name)
+                .is_some_and(Tracer::is_ready)
+                .then_some(()))
+        })
+        .map_err(|failure| self.with_stderr(name, failure))
     }
 
     pub(super) fn measure(
@@ -78,59 +78,68 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes the first snapshot that is younger than this moment (and meets `until`), and compares.
+    /// Looks at the snapshots that are younger than this moment until one is as expected.
     pub(super) fn query(&mut self, query: &Query) -> Result<(), Failure> {
-        let asked = boot_nanos();
-        let mut latest = None;
-        let mut missing = Vec::new();
+        let name = &query.tracer;
+        let (asked, mut latest) = (boot_nanos(), 0);
+        let mut missed = Vec::new();
+        let mut held = query.until.is_empty();
         let what = format!("a snapshot for the query \"{}\"", query.name);
         let at_most = Some(Duration::from_nanos(query.at_most));
         let found = self.until(&what, at_most, |run| {
-            let Some(snapshot) = run
+            let snapshot = run
                 .tracers
-                .get(&query.tracer)
-                .and_then(|tracer| tracer.heard().snapshot.clone())
-            else {
+                .get(name)
+                .and_then(|tracer| tracer.heard().snapshot.clone());
+            let Some(snapshot) = snapshot else {
                 return Ok(None);
             };
             let time = moment(&snapshot);
-            if time <= asked || latest == Some(time) {
+            if time <= asked || time == latest {
                 return Ok(None);
             }
-            latest = Some(time);
-            missing = run.compare(&query.until, &snapshot, &query.tracer);
-            Ok(missing.is_empty().then_some(snapshot))
-        });
-        let snapshot = match found {
-            Ok(snapshot) => snapshot,
-            Err(Failure::TimeOut { waited, .. }) if !missing.is_empty() => {
-                let what = format!("the query \"{}\", waited {waited:.1} s until", query.name);
-                return Err(Failure::Expectations {
-                    what,
-                    mismatches: missing,
-                });
+            latest = time;
+            if !held {
+                missed = run.compare(&query.until, &snapshot, name);
+                held = missed.is_empty();
             }
-            Err(Failure::TimeOut { what, waited, .. }) => {
+            if held {
+                missed = run.compare(&query.expect, &snapshot, name);
+            }
+            let decided = missed.is_empty() || held && missed.iter().any(|(last, _)| *last);
+            Ok(decided.then_some(()))
+        });
+        let waited = match found {
+            Ok(()) if missed.is_empty() => return Ok(()),
+            Ok(()) => String::new(),
+            Err(Failure::TimeOut { waited, .. }) if !missed.is_empty() => {
+                let until = if held { "" } else { " until" };
+                format!(", waited {waited:.1} s{until}")
+            }
+            Err(failure) => return Err(self.with_stderr(name, failure)),
+        };
+        let what = format!("the query \"{}\"{waited}", query.name);
+        let mismatches = missed.into_iter().map(|(_, mismatch)| mismatch).collect();
+        Err(Failure::Expectations { what, mismatches })
+    }
+
+    /// A time-out, with what gputrace has to say for itself.
+    fn with_stderr(&self, name: &str, failure: Failure) -> Failure {
+        match failure {
+            Failure::TimeOut { what, waited, .. } => {
                 let stderr = self
                     .tracers
-                    .get(&query.tracer)
+                    .get(name)
                     .map(Tracer::stderr)
                     .unwrap_or_default();
-                let detail = block("gputrace wrote", &stderr);
-                return Err(Failure::TimeOut {
+                Failure::TimeOut {
                     what,
                     waited,
-                    detail,
-                });
+                    detail: block("gputrace wrote", &stderr),
+                }
             }
-            Err(failure) => return Err(failure),
-        };
-        let mismatches = self.compare(&query.expect, &snapshot, &query.tracer);
-        if mismatches.is_empty() {
-            return Ok(());
+            other => other,
         }
-        let what = format!("the query \"{}\"", query.name);
-        Err(Failure::Expectations { what, mismatches })
     }
 
     pub(super) fn tracer_step(&mut self, name: &str, action: &TracerAction) -> Result<(), Failure> {
@@ -153,7 +162,6 @@ impl Run<'_> {
                 self.wait_for_end(name)
             }
             TracerAction::End { signal, expect } => self.end(name, *signal, expect),
-            TracerAction::Print { args, expect } => self.print(name, args, expect),
         }
     }
 
@@ -190,93 +198,27 @@ impl Run<'_> {
         if let Some(status) = status.filter(|status| !expects_code && !status.success()) {
             return Err(failed(self, format!("ended with {status}")));
         }
-        let report = self
-            .tracers
-            .get(name)
-            .and_then(|tracer| tracer.heard().report.clone());
-        let Some(report) = report else {
-            return Err(failed(self, "ended without a last report".to_owned()));
+        let Some(tracer) = self.tracers.get(name) else {
+            return Ok(());
         };
-        let mismatches = self.compare(expect, &report, name);
-        if mismatches.is_empty() {
+        let report = tracer.heard().report.clone();
+        let report = match report {
+            Some(report) => report,
+            None if tracer.is_text() => Arc::default(),
+            None => return Err(failed(self, "ended without a last report".to_owned())),
+        };
+        if self.options.show && tracer.is_text() {
+            print!("{}", tracer.heard().text);
+        }
+        let missed = self.compare(expect, &report, name);
+        if missed.is_empty() {
             return Ok(());
         }
+        let mismatches = missed.into_iter().map(|(_, mismatch)| mismatch).collect();
         Err(Failure::Expectations {
             what: format!("the last report of {name}"),
             mismatches,
         })
-    }
-
-    /// Runs a gputrace whose output is for people.
-    fn print(
-        &mut self,
-        name: &str,
-        args: &[Argument],
-        expect: &[Expectation],
-    ) -> Result<(), Failure> {
-        let mut program = self.program();
-        program.args(self.resolve_args(args)?);
-        self.add_libraries(&mut program);
-        let system = |source| Failure::System {
-            what: format!("running {name}"),
-            source,
-        };
-        let (stdout, stderr) = (
-            self.layout.file("print.stdout"),
-            self.layout.file("print.stderr"),
-        );
-        let create = |path| std::fs::File::create(path).map_err(system);
-        program
-            .stdin(Stdio::null())
-            .stdout(create(&stdout)?)
-            .stderr(create(&stderr)?);
-        let mut child = program.spawn().map_err(system)?;
-        let ended = self.until("gputrace to print its report", None, |_| {
-            child.try_wait().map_err(system)
-        });
-        if ended.is_err() {
-            // The child is ours, and may have ended meanwhile.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        let text = |path| std::fs::read_to_string(path).unwrap_or_default();
-        let printed = Printed {
-            stdout: text(&stdout),
-            stderr: text(&stderr),
-            exit_code: ended?.code(),
-        };
-        if self.options.show {
-            print!("{}", printed.stdout);
-            eprint!("{}", printed.stderr);
-        }
-        let expects_code = expect.iter().any(|e| e.gputrace() == Some("exit_code"));
-        if !expects_code && printed.exit_code != Some(0) {
-            return Err(Failure::Tracer {
-                tracer: name.to_owned(),
-                message: format!("ended with exit code {:?}", printed.exit_code),
-                stderr: block("it wrote", &printed.stderr),
-            });
-        }
-        let mismatches = self.compare_printed(expect, &printed);
-        if mismatches.is_empty() {
-            return Ok(());
-        }
-        Err(Failure::Expectations {
-            what: "what gputrace printed".to_owned(),
-            mismatches,
-        })
-    }
-
-    fn program(&self) -> Program {
-        let mut program = Program::new(&self.options.paths.gputrace);
-        program.env(RIG, self.layout.rig().folder());
-        end_with_runner(&mut program);
-        program
-    }
-
-    fn add_libraries(&self, program: &mut Program) {
-        program.arg("--libcuda").arg(self.layout.libcuda());
-        program.arg("--nvml").arg(self.layout.libnvml());
     }
 
     fn resolve_args(&self, args: &[Argument]) -> Result<Vec<String>, Failure> {

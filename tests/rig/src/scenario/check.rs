@@ -85,12 +85,6 @@ impl Names {
                 self.tracers.insert(name.to_owned());
                 Ok(())
             }
-            TracerAction::Print { args, expect } => {
-                let pids = args.iter().flat_map(Argument::processes);
-                pids.into_iter()
-                    .try_for_each(|name| self.process(name, line))?;
-                self.expectations(expect)
-            }
             TracerAction::End { expect, .. } => {
                 self.tracer(name, line)?;
                 self.expectations(expect)

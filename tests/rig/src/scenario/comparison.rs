@@ -93,6 +93,11 @@ pub(super) fn comparisons(
 }
 
 impl Comparison {
+    /// Whether it says what must not be.
+    pub(super) fn prohibits(&self) -> bool {
+        matches!(self, Self::Not(_) | Self::NoneOf(_) | Self::Lacks(_))
+    }
+
     /// The expected values.
     pub(super) fn expressions(&self) -> Vec<&Expression> {
         match self {

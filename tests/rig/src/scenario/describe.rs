@@ -45,7 +45,6 @@ impl fmt::Display for Action {
                     TracerAction::Resume => "resume",
                     TracerAction::Kill => "kill",
                     TracerAction::End { .. } => "end",
-                    TracerAction::Print { .. } => "print with",
                 };
                 write!(f, "{verb} {name}")
             }

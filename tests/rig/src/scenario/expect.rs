@@ -189,6 +189,14 @@ impl Expectation {
         }
     }
 
+    /// Whether it says only what must not be. Such an expectation fails at once, since a wrong
+    /// claim is wrong even if it is taken back.
+    #[must_use]
+    pub fn prohibits(&self) -> bool {
+        self.selection.quantifier == Quantifier::None
+            || !self.comparisons.is_empty() && self.comparisons.iter().all(Comparison::prohibits)
+    }
+
     fn mismatch(&self, found: String) -> Mismatch {
         Mismatch {
             line: self.line,

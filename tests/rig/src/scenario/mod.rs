@@ -50,7 +50,7 @@ pub struct Options {
     pub folder: PathBuf,
     /// Says on standard error what each step did.
     pub verbose: bool,
-    /// Passes on what a `print` step's gputrace prints.
+    /// Passes on what a gputrace prints for people.
     pub show: bool,
     /// Leaves the folder of a run that passed; that of a failed run is always left.
     pub keep: bool,

@@ -42,14 +42,6 @@ pub(super) struct Run<'r> {
     deadline: Instant,
 }
 
-/// What a gputrace for people printed.
-#[derive(Debug, Clone)]
-pub(super) struct Printed {
-    pub(super) stdout: String,
-    pub(super) stderr: String,
-    pub(super) exit_code: Option<i32>,
-}
-
 /// Runs a scenario to its end.
 pub(super) fn run(scenario: &Scenario, options: &Options) -> Result<Passed, Box<Failed>> {
     let before = |failure| {
@@ -299,7 +291,10 @@ impl<'r> Run<'r> {
                     violations,
                 });
             }
-            let view = View::of_tracer(self, name);
+            let view = View {
+                run: self,
+                tracer: name,
+            };
             for report in fresh {
                 let time = moment(&report);
                 let counting = self.always.iter().filter(|(since, _)| time >= *since);
@@ -324,38 +319,22 @@ impl<'r> Run<'r> {
         Ok(())
     }
 
-    /// Each expectation that a report does not meet.
+    /// Each expectation that a report does not meet, with whether that is final: what must not be
+    /// will not become right by waiting.
     pub(super) fn compare(
         &self,
         expectations: &[Expectation],
         report: &serde_json::Value,
         tracer: &str,
-    ) -> Vec<Mismatch> {
-        let view = View::of_tracer(self, tracer);
+    ) -> Vec<(bool, Mismatch)> {
+        let view = View { run: self, tracer };
         expectations
             .iter()
             .filter_map(|expectation| match expectation.check(report, &view) {
                 Verdict::Met => None,
-                Verdict::Missed(mismatch) | Verdict::NoSubject(mismatch) => Some(mismatch),
+                Verdict::Missed(mismatch) => Some((expectation.prohibits(), mismatch)),
+                Verdict::NoSubject(mismatch) => Some((false, mismatch)),
             })
-            .collect()
-    }
-
-    /// Each expectation that the output for people does not meet.
-    pub(super) fn compare_printed(
-        &self,
-        expectations: &[Expectation],
-        printed: &Printed,
-    ) -> Vec<Mismatch> {
-        let view = View::of_print(self, printed);
-        expectations
-            .iter()
-            .filter_map(
-                |expectation| match expectation.check(&serde_json::Value::Null, &view) {
-                    Verdict::Met => None,
-                    Verdict::Missed(mismatch) | Verdict::NoSubject(mismatch) => Some(mismatch),
-                },
-            )
             .collect()
     }
 

@@ -13,8 +13,8 @@ use crate::protocol::Command;
 /// The name of the gputrace that is started without one.
 pub const TRACER: &str = "gputrace";
 
-/// A query that finds no snapshot for so long has failed, unless it says otherwise.
-const QUERY_TIME: u64 = 15_000_000_000;
+/// An answer takes no longer than this, unless the query says otherwise.
+const QUERY_TIME: u64 = 10_000_000_000;
 
 /// One step.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ pub enum Action {
         /// Of which gputrace.
         tracer: String,
     },
-    /// Compares the first snapshot that is younger than the steps before with expectations.
+    /// Compares snapshots that are younger than the steps before with expectations.
     Query(Query),
     /// Expectations on every snapshot from here on.
     Always(Vec<Expectation>),
@@ -114,9 +114,10 @@ pub struct Query {
     pub tracer: String,
     /// Snapshots are passed over until one meets these.
     pub until: Vec<Expectation>,
-    /// How long to wait for the snapshot, in nanoseconds.
+    /// How long to wait for a snapshot that meets everything, in nanoseconds.
     pub at_most: u64,
-    /// What the snapshot must be.
+    /// What the snapshot must be. One that is not yet so is passed over; one that is what it must
+    /// not be fails at once.
     pub expect: Vec<Expectation>,
 }
 
@@ -129,6 +130,8 @@ pub struct TracerStart {
     pub interval: u64,
     /// Its user ID; the runner's own where absent.
     pub user: Option<u32>,
+    /// Its output is for people: this text on standard error says that its probes are in place.
+    pub ready_text: Option<String>,
 }
 
 impl Default for TracerStart {
@@ -138,6 +141,7 @@ impl Default for TracerStart {
             args: Vec::new(),
             interval: 200_000_000,
             user: None,
+            ready_text: None,
         }
     }
 }
@@ -160,17 +164,10 @@ pub enum TracerAction {
         /// What the last report must be.
         expect: Vec<Expectation>,
     },
-    /// Runs another gputrace to its end, for its human-readable output.
-    Print {
-        /// All its arguments.
-        args: Vec<Argument>,
-        /// What its output and exit code must be.
-        expect: Vec<Expectation>,
-    },
 }
 
 impl TracerStart {
-    /// Takes the keys `args`, `interval` and `user`.
+    /// Takes the keys `args`, `interval`, `user` and `ready_text`.
     ///
     /// # Errors
     /// A key has the wrong type.
@@ -180,6 +177,7 @@ impl TracerStart {
             args: args(fields, units)?,
             interval: fields.nanos("interval", units)?.unwrap_or(default.interval),
             user: fields.small("user", units)?,
+            ready_text: fields.text("ready_text")?,
         })
     }
 }
@@ -358,13 +356,9 @@ fn tracer(fields: &mut Fields, units: &Units) -> Result<Action, FormatError> {
                 expect: Expectation::list(fields.take("expect"), units)?,
             }
         }
-        "print" => TracerAction::Print {
-            args: args(fields, units)?,
-            expect: Expectation::list(fields.take("expect"), units)?,
-        },
         other => {
             let message =
-                format!("gputrace = \"{other}\": it is start, stall, resume, kill, end or print");
+                format!("gputrace = \"{other}\": it is start, stall, resume, kill or end");
             return Err(FormatError::new(verb.line, message));
         }
     };

@@ -31,6 +31,8 @@ pub struct Heard {
     pub events: u64,
     /// What was wrong with a line, whatever the scenario asks for.
     pub violations: Vec<String>,
+    /// Output for people.
+    pub text: String,
     /// The output has ended.
     pub ended: bool,
 }
@@ -44,11 +46,13 @@ pub struct Tracer {
     /// It may end without that being a failure.
     pub may_end: bool,
     stderr: PathBuf,
+    ready_text: Option<String>,
     heard: Arc<Mutex<Heard>>,
 }
 
 impl Tracer {
-    /// Starts it. What it prints is kept in `NAME.ndjson` and `NAME.stderr` of `folder`.
+    /// Starts it. What it prints is kept in `NAME.stdout` and `NAME.stderr` of `folder`. With a
+    /// `ready_text` its output is not NDJSON but for people.
     ///
     /// # Errors
     /// The program cannot be started or the files cannot be made.
@@ -56,10 +60,11 @@ impl Tracer {
         mut command: Command,
         folder: &Path,
         name: &str,
+        ready_text: Option<String>,
         hub: Arc<Hub>,
     ) -> io::Result<Self> {
         let stderr = folder.join(format!("{name}.stderr"));
-        let copy = File::create(folder.join(format!("{name}.ndjson")))?;
+        let copy = File::create(folder.join(format!("{name}.stdout")))?;
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -69,9 +74,10 @@ impl Tracer {
         let heard = Arc::<Mutex<Heard>>::default();
         if let Some(output) = child.stdout.take() {
             let heard = Arc::clone(&heard);
+            let is_text = ready_text.is_some();
             std::thread::Builder::new()
                 .name("scenario gputrace".to_owned())
-                .spawn(move || listen(output, copy, &heard, &hub))?;
+                .spawn(move || listen(output, copy, is_text, &heard, &hub))?;
         }
         Ok(Self {
             child,
@@ -79,6 +85,7 @@ impl Tracer {
             status: None,
             may_end: false,
             stderr,
+            ready_text,
             heard,
         })
     }
@@ -87,6 +94,21 @@ impl Tracer {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Whether its output is for people.
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        self.ready_text.is_some()
+    }
+
+    /// Whether its probes are in place.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        match &self.ready_text {
+            Some(text) => self.stderr().contains(text),
+            None => self.heard().start.is_some(),
+        }
     }
 
     /// What it has said so far, for as long as the guard lives.
@@ -132,6 +154,7 @@ impl Tracer {
             "open_files" => running(process::entries(pid, "fd")),
             "threads" => running(process::entries(pid, "task")),
             "events" => running(Some(self.heard().events)),
+            "stdout" => Ok(Scalar::Text(self.heard().text.clone())),
             "stderr" => Ok(Scalar::Text(self.stderr())),
             "exit_code" => match self.status.map(|status| (status, status.code())) {
                 None => Err("gputrace has not ended".to_owned()),
@@ -140,7 +163,7 @@ impl Tracer {
             },
             _ => Err(format!(
                 "gputrace has no property \"{name}\"; it has rss, open_files, threads, events, \
-                 stderr, exit_code"
+                 stdout, stderr, exit_code"
             )),
         }
     }
@@ -160,7 +183,7 @@ fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
     heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn listen(output: ChildStdout, mut copy: File, heard: &Mutex<Heard>, hub: &Hub) {
+fn listen(output: ChildStdout, mut copy: File, is_text: bool, heard: &Mutex<Heard>, hub: &Hub) {
     let mut invariants = Invariants::default();
     let mut lines = BufReader::new(output);
     let mut line = String::new();
@@ -172,7 +195,11 @@ fn listen(output: ChildStdout, mut copy: File, heard: &Mutex<Heard>, hub: &Hub) 
         }
         // The copy is for people who look into a failure; a full disk does not change the run.
         let _ = copy.write_all(line.as_bytes());
-        hear(&line, &mut invariants, &mut lock(heard));
+        if is_text {
+            lock(heard).text.push_str(&line);
+        } else {
+            hear(&line, &mut invariants, &mut lock(heard));
+        }
         hub.notify();
     }
     lock(heard).ended = true;

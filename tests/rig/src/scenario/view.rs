@@ -2,34 +2,13 @@
 
 use super::expression::Scalar;
 use super::number::{Moment, Number};
-use super::run::{Printed, Run};
+use super::run::Run;
 use super::subject::{Identity, Lookup};
 
-/// What expectations may ask the run for.
+/// A run as the expectations on the reports of one gputrace see it.
 pub(super) struct View<'v, 'r> {
-    run: &'v Run<'r>,
-    tracer: Option<&'v str>,
-    printed: Option<&'v Printed>,
-}
-
-impl<'v, 'r> View<'v, 'r> {
-    /// For the reports of a gputrace.
-    pub(super) fn of_tracer(run: &'v Run<'r>, name: &'v str) -> Self {
-        Self {
-            run,
-            tracer: Some(name),
-            printed: None,
-        }
-    }
-
-    /// For what a gputrace printed for people.
-    pub(super) fn of_print(run: &'v Run<'r>, printed: &'v Printed) -> Self {
-        Self {
-            run,
-            tracer: None,
-            printed: Some(printed),
-        }
-    }
+    pub(super) run: &'v Run<'r>,
+    pub(super) tracer: &'v str,
 }
 
 impl Lookup for View<'_, '_> {
@@ -54,21 +33,9 @@ impl Lookup for View<'_, '_> {
     }
 
     fn gputrace(&self, property: &str) -> Result<Scalar, String> {
-        if let Some(printed) = self.printed {
-            return match property {
-                "stdout" => Ok(Scalar::Text(printed.stdout.clone())),
-                "stderr" => Ok(Scalar::Text(printed.stderr.clone())),
-                "exit_code" => Ok(printed.exit_code.map_or(Scalar::Null, |code| {
-                    Scalar::Number(Number::Whole(code.into()))
-                })),
-                _ => Err(format!(
-                    "a printing gputrace has stdout, stderr and exit_code, no \"{property}\""
-                )),
-            };
-        }
-        let tracer = self.tracer.and_then(|name| self.run.tracers.get(name));
+        let tracer = self.run.tracers.get(self.tracer);
         tracer
-            .ok_or_else(|| "that gputrace has not started".to_owned())?
+            .ok_or_else(|| format!("{} has not started", self.tracer))?
             .property(property)
     }
 }
