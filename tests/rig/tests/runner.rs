@@ -1,6 +1,11 @@
 //! The scenario runner against stand-ins for the actor and for gputrace: both are this program,
 //! started again. What is tested is the runner alone, above all that nothing wrong passes.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a stand-in that cannot go on fails its test, which is all it is for"
+)]
+
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
