@@ -140,14 +140,18 @@ fn name(command: &Command) -> String {
     command.get_program().display().to_string()
 }
 
-/// The command as one would type it.
+/// The command as one would type it; of a long one, the beginning.
 fn line(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name();
     let words = program.into_iter().chain(command.get_args());
-    words
+    let line = words
         .map(OsStr::to_string_lossy)
         .collect::<Vec<_>>()
-        .join(" ")
+        .join(" ");
+    match line.char_indices().nth(80) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
 }
 
 /// One part's result.

@@ -94,21 +94,32 @@ fn from_debian_package(rustc: &Rustc) -> anyhow::Result<()> {
     if mirrors.is_empty() {
         bail!("apt has no mirror");
     }
-    let mut last = None;
+    let mut problem = None;
     for mirror in &mirrors {
         for suite in SUITES {
-            say("rust-src", &format!("looking in Debian {suite}"));
+            say("rust-src", &format!("looking in Debian {suite}, {mirror}"));
             match package_of_suite(rustc, mirror, suite, work.path()) {
                 Ok(Some(package)) => return unpack(&package, &rustc.library_source(), work.path()),
                 Ok(None) => {}
-                Err(error) => last = Some(error),
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    problem = Some(error);
+                    // Out of reach: so are its other suites.
+                    if ["resolv", "connect", "timed out", "longer than"]
+                        .iter()
+                        .any(|sign| text.contains(sign))
+                    {
+                        break;
+                    }
+                }
             }
         }
     }
-    Err(last.unwrap_or_else(|| anyhow::anyhow!("no suite has version {}", rustc.release)))
+    Err(problem.unwrap_or_else(|| anyhow::anyhow!("no suite has version {}", rustc.release)))
 }
 
-/// The mirrors of the machine's own apt sources, without that of security updates.
+/// The mirrors of the machine's own apt sources, without that of security updates; those that look
+/// like Debian's come first.
 fn mirrors() -> Vec<String> {
     let mut files: Vec<PathBuf> = vec!["/etc/apt/sources.list".into()];
     if let Ok(entries) = fs::read_dir("/etc/apt/sources.list.d") {
@@ -128,6 +139,7 @@ fn mirrors() -> Vec<String> {
             }
         }
     }
+    mirrors.sort_by_key(|mirror| !mirror.trim_end_matches('/').ends_with("/debian"));
     mirrors
 }
 
@@ -166,6 +178,8 @@ fn package_of_suite(
         }
         for setting in [
             "Dir::Etc::sourceparts=/dev/null",
+            // Without this a failed download is no error.
+            "APT::Update::Error-Mode=any",
             "APT::Sandbox::User=root",
             "Acquire::Languages=none",
             "Acquire::Retries=1",
