@@ -57,18 +57,17 @@ fn serve(library: &OsStr) -> io::Result<()> {
 }
 
 fn sample(library: &OsStr, opened: &mut Option<Library>) -> Outcome {
-    let answer = match opened.take().map_or_else(|| Library::open(library), Ok) {
+    match opened.take().map_or_else(|| Library::open(library), Ok) {
         Ok(nvml) => {
-            let answer = nvml.sample();
+            let sample = nvml.sample();
             // After an error NVML is opened anew: the driver may have been loaded again meanwhile.
-            if answer.is_ok() {
+            if sample.devices.is_available() {
                 *opened = Some(nvml);
             }
-            answer
+            Outcome::Sample(sample)
         }
-        Err(reason) => Err(reason),
-    };
-    answer.map_or_else(Outcome::Failure, Outcome::Sample)
+        Err(reason) => Outcome::Failure(reason),
+    }
 }
 
 /// Moves the pipes away from where a library expects a terminal: what it prints must not get into

@@ -122,6 +122,16 @@ impl NvmlClient {
         }
     }
 
+    /// A client with the usual options, for a program that has
+    /// [`child_main`](super::child_main) behind its argument `nvml-child`.
+    pub fn start(executable: PathBuf, library: Option<PathBuf>) -> Self {
+        Self::new(NvmlOptions {
+            executable,
+            library,
+            ..NvmlOptions::default()
+        })
+    }
+
     /// Asks once, and waits for at most `deadline`. Without an answer by then, or if the child
     /// fails otherwise, the child is killed and not waited for; later calls start another one, after
     /// a pause that grows with the number of failures, until which they answer at once that the last
@@ -144,11 +154,12 @@ impl NvmlClient {
         match self.ask(deadline).await {
             Ok(outcome) => {
                 self.failed = None;
-                let sample = match outcome {
-                    Outcome::Sample(sample) => sample.checked(),
-                    Outcome::Failure(reason) => Err(escape_at_most(reason.as_bytes(), 512)),
-                };
-                Evidence::from(sample)
+                match outcome {
+                    Outcome::Sample(sample) => Evidence::Value(sample.checked()),
+                    Outcome::Failure(reason) => {
+                        Evidence::not_available(escape_at_most(reason.as_bytes(), 512))
+                    }
+                }
             }
             Err(failure) => self.give_up(&failure),
         }

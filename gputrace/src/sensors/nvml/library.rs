@@ -52,22 +52,22 @@ impl Library {
     }
 
     /// Asks for everything.
-    ///
-    /// # Errors
-    ///
-    /// Why not even the number of devices is known.
-    pub fn sample(&self) -> Result<Sample, String> {
-        let count = self
-            .0
-            .device_count()
-            .map_err(|error| format!("NVML does not count the devices: {}", describe(&error)))?;
-        if count as usize > MAX_ENTRIES {
-            return Err(format!("NVML speaks of {count} devices"));
-        }
-        Ok(Sample {
+    pub fn sample(&self) -> Sample {
+        let devices = self
+            .devices()
+            .map_err(|reason| format!("NVML does not say which devices there are: {reason}"));
+        Sample {
             driver_version: self.driver_version(),
-            devices: (0..count).map(|index| self.device(index)).collect(),
-        })
+            devices: devices.into(),
+        }
+    }
+
+    fn devices(&self) -> Result<Vec<Device>, String> {
+        let count = self.0.device_count().map_err(|error| describe(&error))?;
+        if count as usize > MAX_ENTRIES {
+            return Err(format!("it speaks of {count}"));
+        }
+        Ok((0..count).map(|index| self.device(index)).collect())
     }
 
     fn driver_version(&self) -> Evidence<String> {

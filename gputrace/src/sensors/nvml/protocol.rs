@@ -55,7 +55,8 @@ mod tests {
         let line = serde_json::to_string(&failure).unwrap();
         assert_eq!(line, r#"{"request":3,"failure":"no driver"}"#);
         assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), failure);
-        let sample = r#"{"request":4,"sample":{"driver_version":{"value":"1"},"devices":[]}}"#;
+        let sample =
+            r#"{"request":4,"sample":{"driver_version":{"value":"1"},"devices":{"value":[]}}}"#;
         assert!(matches!(
             serde_json::from_str::<Reply>(sample).unwrap().outcome,
             Outcome::Sample(_)

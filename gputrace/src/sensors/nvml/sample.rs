@@ -30,7 +30,7 @@ pub struct Sample {
     /// Version of the driver, as `550.163.01`.
     pub driver_version: Evidence<String>,
     /// The devices in NVML's order. A device that does not answer is in the list as well.
-    pub devices: Vec<Device>,
+    pub devices: Evidence<Vec<Device>>,
 }
 
 /// One GPU. Memory is in bytes.
@@ -120,18 +120,20 @@ pub enum ProcessKind {
 impl Sample {
     /// Makes an answer of the child fit to be believed and shown: text is escaped, and a value that
     /// cannot be true becomes "not available" with the reason, without touching the others.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the answer as a whole makes no sense.
-    pub(super) fn checked(self) -> Result<Self, String> {
-        if self.devices.len() > MAX_DEVICES {
-            return Err(format!("NVML speaks of {} devices", self.devices.len()));
-        }
-        Ok(Self {
+    pub(super) fn checked(self) -> Self {
+        let devices = reason(self.devices).and_then(|devices| {
+            if devices.len() > MAX_DEVICES {
+                return Evidence::not_available(format!(
+                    "NVML speaks of {} devices",
+                    devices.len()
+                ));
+            }
+            Evidence::Value(devices.into_iter().map(Device::checked).collect())
+        });
+        Self {
             driver_version: text(self.driver_version),
-            devices: self.devices.into_iter().map(Device::checked).collect(),
-        })
+            devices,
+        }
     }
 }
 
@@ -373,9 +375,11 @@ mod tests {
     fn the_number_of_devices_is_limited() {
         let sample = Sample {
             driver_version: Evidence::Value("1".into()),
-            devices: vec![device(); MAX_DEVICES + 1],
+            devices: Evidence::Value(vec![device(); MAX_DEVICES + 1]),
         };
-        assert!(sample.checked().is_err());
+        let checked = sample.checked();
+        assert!(!checked.devices.is_available());
+        assert!(checked.driver_version.is_available());
     }
 
     proptest! {

@@ -11,7 +11,7 @@ const SHORT: Duration = Duration::from_millis(50);
 fn client(script: &str) -> NvmlClient {
     let script = format!(
         "n=0; ask() {{ IFS= read -r line || exit 0; n=$((n+1)); }}
-         answer() {{ printf '%s' '{{\"request\":'\"$n\"',\"sample\":{{\"driver_version\":{{\"value\":\"1.'\"$n\"'\"}},\"devices\":[]}}}}'; echo; }}
+         answer() {{ printf '%s' '{{\"request\":'\"$n\"',\"sample\":{{\"driver_version\":{{\"value\":\"1.'\"$n\"'\"}},\"devices\":{{\"value\":[]}}}}}}'; echo; }}
          {script}"
     );
     NvmlClient::new(NvmlOptions {
@@ -114,7 +114,7 @@ async fn garbage_is_not_believed() {
         "echo '{}'",
         r#"printf '\377\376\n'"#,
         "n=7; answer",
-        r#"echo '{"request":1,"sample":{"driver_version":{"value":1},"devices":[]}}'"#,
+        r#"echo '{"request":1,"sample":{"driver_version":{"value":1},"devices":{"value":[]}}}'"#,
     ] {
         let mut client = client(&format!("ask; {script}; ask"));
         let sample = client.sample(LONG).await;
