@@ -68,6 +68,10 @@ copies! {
     1 call_enter_1 call_return_1
     2 call_enter_2 call_return_2
     3 call_enter_3 call_return_3
+    4 call_enter_4 call_return_4
+    5 call_enter_5 call_return_5
+    6 call_enter_6 call_return_6
+    7 call_enter_7 call_return_7
 }
 
 /// `sched_process_fork(parent task, child task)`; also fires for new threads.

@@ -1,1 +1,100 @@
-fn main() {}
+//! The command: parses the command line and turns results into exit codes.
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser as _};
+use gputrace::{
+    cli::{Cli, Subcommands},
+    doctor, sensors,
+    trace::{self, Ended},
+};
+
+/// Findings, where `--exit-code` was given.
+const FINDINGS: u8 = 1;
+/// It could not be done.
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("GPUTRACE_LOG")
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+        )
+        .with_writer(io::stderr)
+        .without_time()
+        .init();
+    match run(&cli) {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody to tell if stderr is closed.
+            let _ = writeln!(io::stderr(), "gputrace: {error:#}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    match &cli.command {
+        Some(Subcommands::NvmlChild { library }) => Ok(sensors::nvml::child_main(library.clone())),
+        Some(Subcommands::Doctor(flags)) => Ok(doctor::run(flags, &mut io::stdout().lock())?),
+        Some(Subcommands::Completions { shell }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "gputrace", &mut script);
+            print(&script)
+        }
+        Some(Subcommands::Man) => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            print(&page)
+        }
+        Some(Subcommands::Schema) => print(gputrace::schema::text()?.as_bytes()),
+        None => {
+            if !cli.trace.leaks && !cli.trace.json {
+                anyhow::bail!(
+                    "say what to show: --leaks for a leak report, --json for a stream; \
+                     'gputrace --help' has examples"
+                );
+            }
+            trace(cli)
+        }
+    }
+}
+
+fn print(bytes: &[u8]) -> anyhow::Result<ExitCode> {
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(bytes)
+        .and_then(|()| stdout.flush())
+        .context("the output could not be written")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn trace(cli: &Cli) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("no runtime for asynchronous work")?;
+    let ended = runtime.block_on(trace::run(&cli.trace));
+    // A call that hangs in the driver must not keep the prompt away.
+    runtime.shutdown_background();
+    Ok(match ended? {
+        Ended::Report(report) if cli.trace.exit_code && report.has_findings() => {
+            ExitCode::from(FINDINGS)
+        }
+        Ended::Report(_) | Ended::PipeClosed => ExitCode::SUCCESS,
+    })
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
+    })
+}

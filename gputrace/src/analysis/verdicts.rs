@@ -1,0 +1,156 @@
+//! Verdicts on a process and its call sites, with the doubt that losses bring.
+
+use super::leaks::{Kind, Subject, Thresholds, Trend, Verdict, judge};
+use crate::{
+    analysis::closing::began_under_tracing,
+    event::{BootTime, Losses},
+    ledger::{Growth, Ledger, Process, Site},
+    units::show_duration,
+};
+
+/// Causes of loss that leave every allocation and free accounted for.
+const HARMLESS: [&str; 2] = ["stack_lost", "process_table_full"];
+
+/// Lost events that may have changed what is live.
+pub fn harmful(losses: &Losses) -> u64 {
+    losses
+        .causes
+        .iter()
+        .filter(|(cause, _)| !HARMLESS.contains(&cause.as_str()))
+        .map(|(_, n)| n)
+        .sum()
+}
+
+/// Why the figures of a process may be wrong.
+struct Doubt {
+    /// Until when; growth after it is beyond doubt.
+    until: BootTime,
+    reason: String,
+}
+
+fn doubt(ledger: &Ledger, process: &Process, now: BootTime) -> Option<Doubt> {
+    let of = |losses: &Losses, whose: &str| {
+        let events = harmful(losses);
+        (events > 0).then(|| {
+            let until = losses.last.unwrap_or(now);
+            let ago = show_duration(now.since(until));
+            let until_first = losses.first.unwrap_or(until);
+            let span = show_duration(until.since(until_first));
+            Doubt {
+                until,
+                reason: format!(
+                    "{events} events {whose} were lost within {span}, the last {ago} before"
+                ),
+            }
+        })
+    };
+    if process.memory.not_followed.count > 0 {
+        let reason = format!(
+            "{} allocations could not be followed one by one",
+            process.memory.not_followed.count
+        );
+        return Some(Doubt { until: now, reason });
+    }
+    of(&process.losses, "of this process")
+        .or_else(|| of(ledger.unattributed_losses(), "of unknown processes"))
+}
+
+/// Verdicts on a process and each of its sites, in their order.
+pub struct Verdicts {
+    /// On the process.
+    pub process: Verdict,
+    /// On each site, with its growth.
+    pub sites: Vec<(Verdict, Option<Trend>)>,
+}
+
+/// Judges a process: at its end, if it has ended.
+pub fn verdicts(ledger: &Ledger, process: &Process, thresholds: Thresholds) -> Verdicts {
+    let now = process.ended().map_or(ledger.now(), |ended| ended.at);
+    let doubt = doubt(ledger, process, now);
+    let began = process
+        .calls
+        .map(|(first, _)| first)
+        .filter(|_| began_under_tracing(ledger, process.pid));
+    let judge = |growth: &Growth, live_bytes, allocations| {
+        let subject = Subject {
+            live_bytes,
+            allocations,
+            process_began: began,
+            doubt_until: doubt.as_ref().map(|doubt| doubt.until),
+        };
+        let (verdict, trend) = judge(growth, subject, now, thresholds);
+        (doubted(verdict, doubt.as_ref()), trend)
+    };
+    let sites: Vec<_> = process
+        .sites()
+        .iter()
+        .map(|site: &Site| judge(&site.growth, site.live.bytes, site.allocated.count))
+        .collect();
+    let live = match process.ended() {
+        Some(_) => process.memory.released_by_exit.bytes,
+        None => process.memory.live.bytes,
+    };
+    let (whole, _) = judge(&process.growth, live, process.memory.allocated.count);
+    Verdicts {
+        process: overall(whole, &sites),
+        sites,
+    }
+}
+
+/// After a loss only growth that began later is still called a leak.
+fn doubted(verdict: Verdict, doubt: Option<&Doubt>) -> Verdict {
+    match doubt {
+        None => verdict,
+        Some(doubt) if verdict.kind == Kind::Leak => Verdict {
+            reason: format!("{}, all of it after {}", verdict.reason, doubt.reason),
+            ..verdict
+        },
+        Some(doubt) => Verdict {
+            kind: Kind::Uncertain,
+            reason: format!(
+                "{}; without that it would be: {} ({})",
+                doubt.reason,
+                verdict.kind.label(),
+                verdict.reason
+            ),
+            ..verdict
+        },
+    }
+}
+
+/// A process is what the most worrying of its sites is, or what its sum is if that is worse.
+fn overall(whole: Verdict, sites: &[(Verdict, Option<Trend>)]) -> Verdict {
+    let leaking = sites
+        .iter()
+        .filter(|(verdict, _)| verdict.kind == Kind::Leak)
+        .count();
+    if leaking > 0 {
+        let reason = match leaking {
+            1 => "one call site leaks".to_owned(),
+            n => format!("{n} call sites leak"),
+        };
+        return Verdict {
+            kind: Kind::Leak,
+            reason,
+            ..whole
+        };
+    }
+    if whole.kind == Kind::Leak {
+        let reason = format!(
+            "{}; spread over call sites of which none leaks alone",
+            whole.reason
+        );
+        return Verdict { reason, ..whole };
+    }
+    let worst = sites
+        .iter()
+        .map(|(verdict, _)| verdict)
+        .max_by_key(|verdict| verdict.kind);
+    match worst {
+        // A sum can look balanced or flat while a site grows at another's expense.
+        Some(worst) if worst.kind == Kind::GrowingTooEarly && whole.kind < worst.kind => {
+            worst.clone()
+        }
+        _ => whole,
+    }
+}

@@ -1,0 +1,232 @@
+//! The command line. One definition gives parser, help, man page and completions.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{
+    sensors::bpf::AttachMethod,
+    units::{Bytes, parse_duration},
+};
+
+/// Traces GPU memory in the kernel: who allocates it, who never gives it back.
+#[derive(Debug, Parser)]
+#[command(
+    name = "gputrace",
+    version,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true,
+    after_help = EXAMPLES,
+)]
+pub struct Cli {
+    /// What to do, if not to trace.
+    #[command(subcommand)]
+    pub command: Option<Subcommands>,
+    /// How to trace.
+    #[command(flatten)]
+    pub trace: Trace,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo gputrace --leaks                      trace until Ctrl-C, then report leaks
+  sudo gputrace --leaks -p 4242 --duration 5m
+                                             one process, for five minutes or until it ends
+  sudo gputrace --leaks --user alice --min-size 16M --top 3
+  sudo gputrace --json | jq -c 'select(.type == \"snapshot\") | .devices'
+  sudo gputrace --json --events > trace.ndjson
+  gputrace doctor                            can this machine be traced, and what is missing
+
+Exit status: 0 done (also when ended by Ctrl-C), 1 leaks were found and --exit-code was given,
+2 it could not be done.";
+
+/// Other things to do.
+#[derive(Debug, Subcommand)]
+pub enum Subcommands {
+    /// Says whether this machine can be traced, what is missing and what to do
+    Doctor(Doctor),
+    /// Prints a shell's completions
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Prints the man page
+    Man,
+    /// Prints the JSON Schema of the output of --json
+    Schema,
+    /// Asks NVML, in a process that may hang.
+    #[command(name = "nvml-child", hide = true)]
+    NvmlChild {
+        /// The library.
+        #[arg(long)]
+        library: Option<PathBuf>,
+    },
+}
+
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Sources that are looked at.
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Flags for tracing.
+#[derive(Debug, Args)]
+pub struct Trace {
+    /// Trace until Ctrl-C, --duration or the end of the targets, then report leaks
+    #[arg(long)]
+    pub leaks: bool,
+    /// Write NDJSON: one object a line, the last one the report
+    #[arg(long)]
+    pub json: bool,
+    /// With --json, write each event as well
+    #[arg(long, requires = "json")]
+    pub events: bool,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Report this often while tracing [default with --json: 5s]; SIGUSR1 asks for one at once
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub interval: Option<Duration>,
+    /// Which processes and call sites to show.
+    #[command(flatten)]
+    pub filter: Filters,
+    /// What decides a verdict.
+    #[command(flatten)]
+    pub thresholds: ThresholdFlags,
+    /// Where to look.
+    #[command(flatten)]
+    pub sources: Sources,
+    /// How to probe.
+    #[command(flatten)]
+    pub probing: Probing,
+    /// Exit with status 1 if leaks were found
+    #[arg(long)]
+    pub exit_code: bool,
+    /// Colour the table
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
+    pub color: Color,
+}
+
+/// Which processes and call sites to show.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Filters")]
+pub struct Filters {
+    /// Trace only this process (repeatable); ends when all of them have
+    #[arg(short, long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pids: Vec<u32>,
+    /// Show only processes with this name, as the kernel knows it (15 characters at most)
+    #[arg(long, value_name = "NAME")]
+    pub comm: Option<String>,
+    /// Show only processes of this user (name or number)
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Show only call sites that hold at least this much
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub min_size: Bytes,
+    /// Show only call sites with an allocation at least this old
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub older_than: Option<Duration>,
+    /// Show at most this many call sites a process [default: 10 in a table, all in JSON]
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+}
+
+/// What decides a verdict.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Verdicts")]
+pub struct ThresholdFlags {
+    /// Memory reserved within this time of a process's first CUDA call belongs to its start
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub startup: Duration,
+    /// Memory that has not grown for this long is flat
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    pub flat_after: Duration,
+    /// Growth must go on for this long, and steadily, to be called a leak
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
+    pub leak_after: Duration,
+}
+
+/// Where to look.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sources")]
+pub struct Sources {
+    /// Probe this copy of libcuda (repeatable) [default: every copy that is found]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "GPUTRACE_LIBCUDA",
+        value_delimiter = ':'
+    )]
+    pub libcuda: Vec<PathBuf>,
+    /// Load NVML from here [default: libnvidia-ml.so.1]
+    #[arg(long, value_name = "PATH", env = "GPUTRACE_NVML")]
+    pub nvml: Option<PathBuf>,
+    /// Do without the device layer
+    #[arg(long, conflicts_with = "nvml")]
+    pub no_nvml: bool,
+}
+
+/// How to probe.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Probing")]
+pub struct Probing {
+    /// Take no user stacks: cheaper; call sites are known by their return address alone
+    #[arg(long)]
+    pub no_stacks: bool,
+    /// Take user stacks even on a kernel where that was reported to crash
+    #[arg(long, conflicts_with = "no_stacks")]
+    pub force_stacks: bool,
+    /// Size of the ring buffer between kernel and gputrace
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = ring_size)]
+    pub ring_size: u32,
+    /// Follow at most this many live allocations one by one (96 bytes each at most)
+    #[arg(long, value_name = "N", default_value_t = 8 << 20)]
+    pub max_live: usize,
+    /// How to attach probes [default: the best that the kernel has]
+    #[arg(long, value_name = "METHOD", value_enum)]
+    pub attach: Option<AttachMethod>,
+}
+
+fn ring_size(text: &str) -> Result<u32, String> {
+    let bytes = text.parse::<Bytes>().map_err(|error| error.to_string())?;
+    u32::try_from(bytes.0)
+        .ok()
+        .filter(|bytes| bytes.is_power_of_two() && (64 << 10..=1 << 30).contains(bytes))
+        .ok_or_else(|| "must be a power of two from 64K to 1G".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_ring_buffer_has_a_size_that_the_kernel_takes() {
+        assert_eq!(ring_size("16M"), Ok(16 << 20));
+        for text in ["0", "100", "3M", "4G", "x"] {
+            assert!(ring_size(text).is_err(), "{text}");
+        }
+    }
+}

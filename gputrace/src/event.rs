@@ -1,0 +1,432 @@
+//! The language of the pipeline: what sensors say, and all that the ledger knows.
+//!
+//! Live tracing and, later, recordings use the same events; a report depends on nothing else.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cuda::FunctionId,
+    evidence::Evidence,
+    sensors::nvml::Sample,
+    text::{as_hex, as_text},
+};
+
+/// A moment: nanoseconds of `CLOCK_BOOTTIME`, which also counts while the machine sleeps.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(transparent)]
+pub struct BootTime(
+    #[serde(with = "as_text")]
+    #[schemars(with = "String")]
+    pub u64,
+);
+
+impl BootTime {
+    /// Nanoseconds from `earlier` to here; 0 where `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// A process: a PID alone may be used again, a PID with its start time is not.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+pub struct Pid {
+    /// Thread-group id, in the initial PID namespace.
+    pub tgid: u32,
+    /// Start in clock ticks (1/100 s) since boot, as `/proc/PID/stat` gives it.
+    #[serde(with = "as_text")]
+    #[schemars(with = "String")]
+    pub start_ticks: u64,
+}
+
+impl Pid {
+    /// From the kernel's own start time. `USER_HZ` is 100 on every Linux that gputrace runs on.
+    #[must_use]
+    pub const fn from_start_ns(tgid: u32, start_ns: u64) -> Self {
+        const NS_PER_TICK: u64 = 10_000_000;
+        Self {
+            tgid,
+            start_ticks: start_ns / NS_PER_TICK,
+        }
+    }
+}
+
+/// Number of a stack within a run; defined by [`Event::Stack`] before its first use.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(transparent)]
+pub struct StackId(pub u32);
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// Tracing began; ties the boot clock to the wall clock.
+    Started {
+        /// When.
+        at: BootTime,
+        /// The same moment, in nanoseconds since 1970.
+        #[serde(with = "as_text")]
+        #[schemars(with = "String")]
+        wall_ns: u64,
+        /// What is probed.
+        coverage: Coverage,
+    },
+    /// A process was seen, forked, or executed a new image.
+    Process(ProcessSeen),
+    /// A process's command line, read from /proc.
+    CommandLine {
+        /// Whose.
+        pid: Pid,
+        /// Arguments joined by blanks, made harmless for a terminal.
+        command: String,
+    },
+    /// The executable files mapped by a process, all of them.
+    Modules {
+        /// Whose.
+        pid: Pid,
+        /// Ordered by address.
+        modules: Vec<Module>,
+    },
+    /// Defines a stack.
+    Stack {
+        /// Its number.
+        stack: StackId,
+        /// In which process.
+        pid: Pid,
+        /// Return addresses, innermost first: `frames[0]` lies in the caller of the CUDA function.
+        #[serde(with = "as_hex")]
+        #[schemars(with = "Vec<String>")]
+        frames: Vec<u64>,
+    },
+    /// Names of a stack's frames, found late.
+    Symbols {
+        /// The stack.
+        stack: StackId,
+        /// One for each frame; `None` where there is no symbol.
+        names: Vec<Option<String>>,
+    },
+    /// The name of a user.
+    User {
+        /// User id.
+        uid: u32,
+        /// The name.
+        name: String,
+    },
+    /// A probed function was called.
+    Call(Call),
+    /// A process ended.
+    Exit(Exit),
+    /// What was lost of one process, or of none in particular, since the start.
+    Losses {
+        /// `None`: it is not known whose events these were.
+        pid: Option<Pid>,
+        /// Counted since tracing began.
+        losses: Losses,
+    },
+    /// What the device layer says.
+    Devices {
+        /// When it was asked.
+        at: BootTime,
+        /// The answer.
+        sample: Evidence<Sample>,
+    },
+    /// Time has passed.
+    Tick {
+        /// Now.
+        at: BootTime,
+    },
+}
+
+/// Why a process is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Sighting {
+    /// It called a probed function for the first time.
+    FirstCall,
+    /// A known process forked it.
+    Forked,
+    /// It executed a new image: what the old one held through CUDA is gone.
+    Executed,
+}
+
+/// Who a process is, as the kernel said at that moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ProcessSeen {
+    /// The process.
+    pub pid: Pid,
+    /// When it was seen.
+    pub at: BootTime,
+    /// Why it is reported.
+    pub sighting: Sighting,
+    /// Its parent.
+    pub parent: Pid,
+    /// Its PID in its own PID namespace, where that is not the initial one.
+    pub namespace_pid: Option<u32>,
+    /// User id, as the initial user namespace counts.
+    pub uid: u32,
+    /// The kernel's 15-character name, made harmless for a terminal.
+    pub comm: String,
+    /// Name of its innermost cgroup, made harmless for a terminal.
+    pub cgroup: String,
+    /// Inode number of its cgroup in the v2 hierarchy.
+    #[serde(with = "as_text")]
+    #[schemars(with = "String")]
+    pub cgroup_id: u64,
+}
+
+/// An executable mapping of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Module {
+    /// First address.
+    #[serde(with = "as_text")]
+    #[schemars(with = "String")]
+    pub start: u64,
+    /// First address after it.
+    #[serde(with = "as_text")]
+    #[schemars(with = "String")]
+    pub end: u64,
+    /// Where in the file `start` lies.
+    #[serde(with = "as_text")]
+    #[schemars(with = "String")]
+    pub offset: u64,
+    /// Path in the process's own mount namespace.
+    pub path: String,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It returned this `CUresult`; 0 is success.
+    Returned(i32),
+    /// Its thread ended inside it.
+    NeverReturned,
+}
+
+/// What a call was for, with what it gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Op {
+    /// Asked for device memory.
+    Allocate {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The pointer given; `None` where the call failed or the pointer could not be read.
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<String>")]
+        address: Option<u64>,
+    },
+    /// Gave device memory back.
+    Free {
+        /// The pointer; 0 is allowed and frees nothing.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "String")]
+        address: u64,
+    },
+    /// Created a context and made it current to the thread.
+    CreateContext {
+        /// Device ordinal, as the process counts them.
+        device: u32,
+        /// The context; `None` as for [`Op::Allocate`].
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<String>")]
+        context: Option<u64>,
+    },
+    /// Destroyed a context and what it held.
+    DestroyContext {
+        /// The context.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "String")]
+        context: u64,
+    },
+    /// Made a context current to the thread, in place of the one that was.
+    SetContext {
+        /// The context; 0: none.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "String")]
+        context: u64,
+    },
+    /// Made a context current to the thread, on top of the one that was.
+    PushContext {
+        /// The context.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "String")]
+        context: u64,
+    },
+    /// Took the thread's current context off its stack.
+    PopContext,
+}
+
+/// One call of a probed function.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Call {
+    /// Which process.
+    pub pid: Pid,
+    /// Which thread.
+    pub tid: u32,
+    /// Which function.
+    pub function: FunctionId,
+    /// The outermost probed function that this call happened in.
+    pub enclosing: Option<FunctionId>,
+    /// When it was entered.
+    pub entered: BootTime,
+    /// When it returned, or when its thread died in it.
+    pub returned: BootTime,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it did.
+    #[serde(flatten)]
+    pub op: Op,
+    /// Where it was called from.
+    pub stack: Option<StackId>,
+    /// cgroup of the caller at that moment (inode number in the v2 hierarchy).
+    #[serde(with = "as_text")]
+    #[schemars(with = "String")]
+    pub cgroup_id: u64,
+}
+
+/// Who noticed that a process had ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitSource {
+    /// The kernel, at that moment.
+    Kernel,
+    /// A look at /proc, later: the kernel's own event was lost.
+    Procfs,
+}
+
+/// A process ended: its last thread did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Exit {
+    /// Which process.
+    pub pid: Pid,
+    /// When.
+    pub at: BootTime,
+    /// As `wait(2)` encodes it, where it is known.
+    pub status: Option<u32>,
+    /// Who noticed.
+    pub source: ExitSource,
+}
+
+/// Events that did not reach user space.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Losses {
+    /// First of them.
+    pub first: Option<BootTime>,
+    /// Latest of them.
+    pub last: Option<BootTime>,
+    /// How many, by cause.
+    pub causes: std::collections::BTreeMap<String, u64>,
+    /// Successful allocations among them.
+    pub allocations: u64,
+    /// Bytes that these asked for.
+    pub allocation_bytes: u64,
+    /// Successful frees among them.
+    pub frees: u64,
+}
+
+/// What is probed, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Coverage {
+    /// Version of gputrace.
+    pub version: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// How probes are attached.
+    pub method: String,
+    /// Whether user stacks are taken, or why not.
+    pub stacks: String,
+    /// Only these processes are traced; none: all.
+    pub targets: Vec<Pid>,
+    /// Copies of libcuda that are probed.
+    pub libraries: Vec<Library>,
+    /// Copies of libcuda that are not, with the reason.
+    pub not_probed: Vec<NotProbed>,
+}
+
+/// A probed copy of libcuda.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Library {
+    /// Path.
+    pub path: String,
+    /// Device number of its file system.
+    #[serde(with = "as_text")]
+    #[schemars(with = "String")]
+    pub device: u64,
+    /// Inode number.
+    #[serde(with = "as_text")]
+    #[schemars(with = "String")]
+    pub inode: u64,
+    /// Functions that are probed.
+    pub functions: Vec<ProbedFunction>,
+    /// Functions that are not: this copy does not have them, or they cannot be probed.
+    pub missing: Vec<MissingFunction>,
+}
+
+/// A function that is not probed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct MissingFunction {
+    /// Its symbol.
+    pub function: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Where a function is probed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ProbedFunction {
+    /// Which.
+    pub function: FunctionId,
+    /// Bytes from the symbol to the probed instruction.
+    pub offset: u64,
+    /// Whether the kernel emulates that instruction; else each call costs 15 to 30 times more.
+    pub emulated: bool,
+    /// The instruction, or why no better one was found.
+    pub placement: String,
+}
+
+/// A copy of libcuda that is not probed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct NotProbed {
+    /// Path.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}

@@ -1,0 +1,149 @@
+//! How an amount of outstanding memory has developed: a fixed number of time slots, whatever the
+//! duration.
+
+use crate::event::BootTime;
+
+/// Slots kept. Two neighbours are merged into one when they run out, so that between half of
+/// them and all of them always cover the whole time.
+pub const SLOTS: usize = 64;
+/// Width of a slot at first: 50 ms.
+const FIRST_WIDTH_NS: u64 = 50_000_000;
+
+/// The least amount that was outstanding in each slot of time.
+///
+/// The least, because memory that is given back between two looks is no growth: a loop that
+/// allocates and frees has a floor that stays where it is.
+#[derive(Clone, Debug, Default)]
+pub struct Growth {
+    started: BootTime,
+    width_ns: u64,
+    /// The last one is the current slot.
+    floors: Vec<u64>,
+    current: u64,
+}
+
+/// The amount from which memory has never come down again since that time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retained {
+    /// Begin of the slot.
+    pub at: BootTime,
+    /// Bytes outstanding then and ever since.
+    pub bytes: u64,
+}
+
+impl Growth {
+    /// A series that begins with nothing outstanding.
+    #[must_use]
+    pub fn new(started: BootTime) -> Self {
+        Self {
+            started,
+            width_ns: FIRST_WIDTH_NS,
+            floors: vec![0],
+            current: 0,
+        }
+    }
+
+    /// The outstanding amount is now `bytes`. A time before the latest one counts as that one.
+    pub fn set(&mut self, at: BootTime, bytes: u64) {
+        self.advance(at);
+        self.current = bytes;
+        if let Some(floor) = self.floors.last_mut() {
+            *floor = (*floor).min(bytes);
+        }
+    }
+
+    fn slot(&self, at: BootTime) -> usize {
+        usize::try_from(at.since(self.started) / self.width_ns.max(1)).unwrap_or(usize::MAX)
+    }
+
+    fn advance(&mut self, at: BootTime) {
+        while self.slot(at) >= SLOTS {
+            self.merge();
+        }
+        let slot = self.slot(at);
+        if slot >= self.floors.len() {
+            self.floors.resize(slot + 1, self.current);
+        }
+    }
+
+    fn merge(&mut self) {
+        self.floors = self
+            .floors
+            .chunks(2)
+            .map(|pair| pair.iter().copied().min().unwrap_or(0))
+            .collect();
+        self.width_ns = self.width_ns.saturating_mul(2);
+    }
+
+    /// What was outstanding at the begin of each slot and has been ever since, up to `now`; it
+    /// never decreases. The last one is what is outstanding now.
+    #[must_use]
+    pub fn retained(&self, now: BootTime) -> Vec<Retained> {
+        let mut series = self.clone();
+        series.advance(now);
+        let mut least = series.current;
+        let mut retained: Vec<Retained> = series
+            .floors
+            .iter()
+            .enumerate()
+            .rev()
+            .map(|(slot, &floor)| {
+                least = least.min(floor);
+                let at = BootTime(series.started.0 + slot as u64 * series.width_ns);
+                Retained { at, bytes: least }
+            })
+            .collect();
+        retained.reverse();
+        retained.push(Retained {
+            at: now,
+            bytes: series.current,
+        });
+        retained
+    }
+
+    /// Width of a slot: how exactly times are known.
+    #[must_use]
+    pub const fn resolution_ns(&self) -> u64 {
+        self.width_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn what_is_given_back_is_not_retained() {
+        let mut growth = Growth::new(BootTime(0));
+        for i in 0..100 {
+            growth.set(BootTime(i * 100 * MS), 10 + i);
+            growth.set(BootTime(i * 100 * MS + 10 * MS), i);
+        }
+        growth.set(BootTime(10_000 * MS), 3);
+        let retained = growth.retained(BootTime(11_000 * MS));
+        assert!(retained.iter().all(|r| r.bytes <= 3));
+        assert_eq!(retained.last().map(|r| r.bytes), Some(3));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_bounded_and_never_decreases(
+            steps in prop::collection::vec((0_u64..10_000, 0_u64..1000), 1..300)
+        ) {
+            let mut growth = Growth::new(BootTime(0));
+            let mut at = 0;
+            for (after, bytes) in steps {
+                at += after * MS;
+                growth.set(BootTime(at), bytes);
+                prop_assert!(growth.floors.len() <= SLOTS);
+            }
+            let retained = growth.retained(BootTime(at + MS));
+            prop_assert!(retained.len() <= SLOTS + 1);
+            prop_assert!(retained.windows(2).all(|w| w[0].bytes <= w[1].bytes && w[0].at <= w[1].at));
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! gputrace: who holds GPU memory, and who never gives it back.
+//!
+//! Data flows one way, and each stage knows only the one before it:
+//! [`sensors`] → [`event`] → [`ledger`] → [`analysis`] → [`report`] → [`render`].
+//! Only sensors do I/O; the rest are functions over values.
+
+pub mod analysis;
+pub mod cli;
+pub mod clock;
+pub mod cuda;
+pub mod doctor;
+pub mod engine;
+pub mod event;
+pub mod evidence;
+pub mod identity;
+pub mod ledger;
+pub mod output;
+pub mod render;
+pub mod report;
+pub mod schema;
+pub mod sensors;
+pub mod symbols;
+pub mod text;
+pub mod trace;
+pub mod units;

@@ -1,0 +1,451 @@
+//! Tables for people: fits 80 columns where it can, and reads well without colour.
+
+use std::fmt;
+
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ContentArrangement, Table as Grid, presets,
+};
+
+use crate::{
+    analysis::{Kind, Verdict},
+    evidence::Evidence,
+    report::{DeviceReport, EndedBy, ProcessReport, ProcessState, Report, SiteReport},
+    units::{Bytes, show_duration},
+};
+
+/// How tables look.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// Use colours.
+    pub color: bool,
+    /// Columns of the terminal.
+    pub width: u16,
+}
+
+/// A report, to be shown as tables.
+pub struct Table<'a> {
+    /// The report.
+    pub report: &'a Report,
+    /// How it looks.
+    pub style: Style,
+}
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = self.report;
+        self.headline(f)?;
+        self.losses(f)?;
+        self.devices(f)?;
+        if report.processes.is_empty() {
+            writeln!(
+                f,
+                "\nNo process called a probed CUDA function{}.",
+                self.why_none()
+            )?;
+        }
+        for process in &report.processes {
+            self.process(f, process)?;
+        }
+        self.left_out(f)
+    }
+}
+
+impl Table<'_> {
+    fn headline(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = self.report;
+        let why = match report.ended_by {
+            Some(EndedBy::Duration) => ", ended by --duration",
+            Some(EndedBy::Signal) => ", ended by a signal",
+            Some(EndedBy::TargetsEnded) => ", the traced processes have ended",
+            None => "",
+        };
+        let libraries = report.coverage.libraries.len();
+        let functions: usize = report
+            .coverage
+            .libraries
+            .iter()
+            .map(|l| l.functions.len())
+            .sum();
+        writeln!(
+            f,
+            "gputrace: {} from {}{why}; {functions} functions in {libraries} cop{} of libcuda",
+            show_duration(report.duration_ns),
+            short_time(&report.started),
+            if libraries == 1 { "y" } else { "ies" },
+        )
+    }
+
+    fn losses(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let losses = &self.report.losses;
+        if losses.events == 0 {
+            writeln!(f, "Nothing was lost.")?;
+        } else {
+            let causes: Vec<String> = losses
+                .causes
+                .iter()
+                .map(|(cause, n)| format!("{n} {cause}"))
+                .collect();
+            let span = match (&losses.first, &losses.last) {
+                (Some(first), Some(last)) => {
+                    format!(" from {} to {}", short_time(first), short_time(last))
+                }
+                _ => String::new(),
+            };
+            writeln!(
+                f,
+                "LOST: {} events of {} processes{span} ({}). Their figures are uncertain.",
+                losses.events,
+                losses.processes,
+                causes.join(", ")
+            )?;
+        }
+        let given_up = &self.report.given_up;
+        if given_up.allocations > 0 {
+            writeln!(
+                f,
+                "GIVEN UP: {} allocations were counted but not followed (--max-live).",
+                given_up.allocations
+            )?;
+        }
+        if given_up.calls > 0 {
+            writeln!(
+                f,
+                "GIVEN UP: {} calls of processes beyond the limit.",
+                given_up.calls
+            )?;
+        }
+        for not_probed in &self.report.coverage.not_probed {
+            writeln!(f, "NOT PROBED: {}: {}", not_probed.path, not_probed.reason)?;
+        }
+        Ok(())
+    }
+
+    fn grid(&self, headers: &[&str], numbers_from: usize) -> Grid {
+        let mut grid = Grid::new();
+        grid.load_style(presets::NOTHING);
+        grid.set_content_arrangement(ContentArrangement::Dynamic);
+        grid.set_width(self.style.width);
+        if self.style.color {
+            grid.enforce_styling();
+        } else {
+            grid.force_no_tty();
+        }
+        grid.set_header(headers.iter().enumerate().map(|(i, &header)| {
+            let cell = Cell::new(header).add_attribute(Attribute::Bold);
+            if i >= numbers_from {
+                cell.set_alignment(CellAlignment::Right)
+            } else {
+                cell
+            }
+        }));
+        grid
+    }
+
+    fn devices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let devices = match &self.report.devices {
+            Evidence::NotAvailable(reason) => {
+                return writeln!(f, "GPUs: not available: {reason}");
+            }
+            Evidence::Value(devices) => devices,
+        };
+        let mut grid = self.grid(
+            &[
+                "GPU",
+                "used",
+                "= processes",
+                "+ unexplained",
+                "free",
+                "total",
+            ],
+            1,
+        );
+        for device in devices {
+            grid.add_row(self.device_row(device));
+        }
+        writeln!(f, "\n{}", trimmed(&grid))
+    }
+
+    fn device_row(&self, device: &DeviceReport) -> Vec<Cell> {
+        let name = device.name.value().map_or("unknown model", String::as_str);
+        let mut row = vec![Cell::new(format!("{} {name}", device.index))];
+        row.extend(
+            [
+                &device.used,
+                &device.processes,
+                &device.unexplained,
+                &device.free,
+                &device.total,
+            ]
+            .map(|bytes| right(amount(bytes))),
+        );
+        row
+    }
+
+    fn process(&self, f: &mut fmt::Formatter<'_>, process: &ProcessReport) -> fmt::Result {
+        let state = match &process.state {
+            ProcessState::Running {} => String::new(),
+            ProcessState::Exited {
+                at, code, signal, ..
+            } => {
+                let how = match (code, signal) {
+                    (_, Some(signal)) => format!(", signal {signal}"),
+                    (Some(code), None) if *code != 0 => format!(", status {code}"),
+                    _ => String::new(),
+                };
+                format!("  [ended {}{how}]", short_time(at))
+            }
+        };
+        let user = match (&process.user, process.uid) {
+            (Some(user), _) => user.clone(),
+            (None, Some(uid)) => format!("uid {uid}"),
+            (None, None) => "unknown user".to_owned(),
+        };
+        let name = process.command.value().unwrap_or(&process.comm);
+        writeln!(
+            f,
+            "\n{} PID {} ({user})  {}{state}",
+            self.verdict(&process.verdict),
+            process.tgid,
+            clipped(name, 200)
+        )?;
+        let memory = &process.memory;
+        writeln!(
+            f,
+            "  {}: {}",
+            process.verdict.kind.label(),
+            process.verdict.reason
+        )?;
+        writeln!(
+            f,
+            "  live {} in {}; allocated {} in {}; freed {} in {}",
+            Bytes(memory.live.bytes),
+            memory.live.count,
+            Bytes(memory.allocated.bytes),
+            memory.allocated.count,
+            Bytes(memory.freed.bytes),
+            memory.freed.count,
+        )?;
+        self.oddities(f, process)?;
+        match &process.device_memory {
+            Evidence::Value(bytes) => writeln!(
+                f,
+                "  on the GPU {} = live {} + other {} (contexts, modules{})",
+                Bytes(*bytes),
+                Bytes(process.closing.api_live),
+                amount(&process.closing.other),
+                if process.closing.before_tracing.is_available() {
+                    ""
+                } else {
+                    ", and what it held before tracing"
+                },
+            )?,
+            Evidence::NotAvailable(reason) => writeln!(f, "  on the GPU: not available: {reason}")?,
+        }
+        if process.sites.is_empty() {
+            return Ok(());
+        }
+        let mut grid = self.grid(
+            &[
+                "  call site",
+                "verdict",
+                "live",
+                "count",
+                "oldest",
+                "growth",
+            ],
+            2,
+        );
+        for site in &process.sites {
+            grid.add_row(self.site_row(site));
+        }
+        writeln!(f, "{}", trimmed(&grid))?;
+        for site in process
+            .sites
+            .iter()
+            .filter(|site| site.verdict.kind == Kind::Leak)
+        {
+            self.leak(f, site)?;
+        }
+        Ok(())
+    }
+
+    /// What is not as it should be, where there is any.
+    fn oddities(&self, f: &mut fmt::Formatter<'_>, process: &ProcessReport) -> fmt::Result {
+        let memory = &process.memory;
+        let mut parts = Vec::new();
+        let mut add = |n: u64, text: String| {
+            if n > 0 {
+                parts.push(text);
+            }
+        };
+        let failed = memory.failed_allocations;
+        add(
+            failed.count,
+            format!(
+                "{} allocations refused ({})",
+                failed.count,
+                Bytes(failed.bytes)
+            ),
+        );
+        add(
+            memory.failed_frees,
+            format!("{} frees refused", memory.failed_frees),
+        );
+        add(
+            memory.unknown_frees,
+            format!(
+                "{} frees of memory from before tracing",
+                memory.unknown_frees
+            ),
+        );
+        for (amount, why) in [
+            (memory.released_by_exit, "released by its end"),
+            (memory.released_by_exec, "released by exec"),
+            (memory.released_by_context, "released with their context"),
+            (memory.awaiting_free, "awaiting their free"),
+        ] {
+            add(
+                amount.count,
+                format!("{} in {} {why}", Bytes(amount.bytes), amount.count),
+            );
+        }
+        add(
+            memory.never_returned,
+            format!("{} calls never returned", memory.never_returned),
+        );
+        add(
+            process.contexts.live,
+            format!("{} contexts", process.contexts.live),
+        );
+        if !parts.is_empty() {
+            writeln!(f, "  {}", parts.join("; "))?;
+        }
+        if let Some(losses) = &process.losses {
+            writeln!(
+                f,
+                "  LOST {} events, among them {} allocations ({}) and {} frees",
+                losses.events,
+                losses.allocations,
+                Bytes(losses.allocation_bytes),
+                losses.frees
+            )?;
+        }
+        Ok(())
+    }
+
+    fn site_row(&self, site: &SiteReport) -> Vec<Cell> {
+        let live = site.live_at_exit.unwrap_or(site.live);
+        let growth = site
+            .growth
+            .as_ref()
+            .map_or_else(String::new, |g| format!("{}/s", Bytes(g.bytes_per_second)));
+        let oldest = site
+            .oldest_age_ns
+            .map_or_else(String::new, |age| show_duration(age.0));
+        let verdict = Cell::new(site.verdict.kind.label());
+        vec![
+            Cell::new(format!("  {}", clipped(&site.site, 120))),
+            self.coloured(verdict, site.verdict.kind),
+            right(Bytes(live.bytes).to_string()),
+            right(live.count.to_string()),
+            right(oldest),
+            right(growth),
+        ]
+    }
+
+    fn leak(&self, f: &mut fmt::Formatter<'_>, site: &SiteReport) -> fmt::Result {
+        writeln!(f, "  {}: {}", clipped(&site.site, 120), site.verdict.reason)?;
+        if let Some(growth) = &site.growth {
+            write!(f, "    growing since {}", short_time(&growth.since))?;
+            if let Evidence::Value(left) = &growth.time_to_full_ns {
+                write!(f, "; the GPU is full in {}", show_duration(left.0))?;
+            }
+            writeln!(f)?;
+        }
+        for frame in site.frames.iter().take(16) {
+            let place = match (&frame.module, &frame.offset) {
+                (Some(module), Some(offset)) => format!("{module}+{offset}"),
+                _ => frame.address.clone(),
+            };
+            writeln!(
+                f,
+                "    at {} {place}",
+                frame.symbol.as_deref().unwrap_or("?")
+            )?;
+        }
+        Ok(())
+    }
+
+    fn left_out(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let out = self.report.filtered_out;
+        if out.processes > 0 || out.sites > 0 {
+            writeln!(
+                f,
+                "\nNot shown: {} processes and {} call sites (filters, --top).",
+                out.processes, out.sites
+            )?;
+        }
+        Ok(())
+    }
+
+    fn why_none(&self) -> String {
+        let out = self.report.filtered_out.processes;
+        if out > 0 {
+            format!(" that the filters let through ({out} others did)")
+        } else {
+            String::new()
+        }
+    }
+
+    /// The verdict as a mark at the beginning of a line.
+    fn verdict(&self, verdict: &Verdict) -> &'static str {
+        match verdict.kind {
+            Kind::Leak => "!!",
+            Kind::Uncertain | Kind::GrowingTooEarly => " ?",
+            Kind::GrewAndFlat | Kind::ReservedAtStart | Kind::Balanced => "  ",
+        }
+    }
+
+    fn coloured(&self, cell: Cell, kind: Kind) -> Cell {
+        if !self.style.color {
+            return cell;
+        }
+        cell.fg(match kind {
+            Kind::Leak => Color::Red,
+            Kind::Uncertain | Kind::GrowingTooEarly => Color::Yellow,
+            Kind::GrewAndFlat | Kind::ReservedAtStart | Kind::Balanced => Color::Green,
+        })
+    }
+}
+
+fn right(text: impl Into<String>) -> Cell {
+    Cell::new(text.into()).set_alignment(CellAlignment::Right)
+}
+
+fn amount(bytes: &Evidence<u64>) -> String {
+    bytes
+        .value()
+        .map_or_else(|| "n/a".to_owned(), |&bytes| Bytes(bytes).to_string())
+}
+
+/// `2026-11-30 15:04:05`, from RFC 3339 with fractions.
+fn short_time(time: &str) -> String {
+    let short = time.split(['.', 'Z']).next().unwrap_or(time);
+    format!("{}Z", short)
+}
+
+/// At most so many characters.
+fn clipped(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Without the blanks that fill each line up.
+fn trimmed(grid: &Grid) -> String {
+    grid.lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect::<Vec<_>>()
+        .join("\n")
+}

@@ -1,0 +1,130 @@
+//! From the copies of libcuda to the places to probe in them.
+
+use std::path::PathBuf;
+
+use super::{
+    bpf::Probe,
+    cuda::{
+        discovery::{Discovery, Library as Found, Search, discover, discover_in},
+        elf,
+        placement::{PlacementKind, place},
+    },
+};
+use crate::{
+    cuda::FunctionId,
+    event::{Library, MissingFunction, NotProbed, ProbedFunction},
+};
+
+/// A library that can be probed.
+#[derive(Debug)]
+pub struct Target {
+    /// The library, kept open.
+    pub found: Found,
+    /// Where to probe it.
+    pub probes: Vec<Probe>,
+    /// The same, for the report.
+    pub library: Library,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Targets {
+    /// Libraries to be probed.
+    pub targets: Vec<Target>,
+    /// Libraries that cannot be, and processes that could not be looked into.
+    pub not_probed: Vec<NotProbed>,
+}
+
+/// Looks for the copies of libcuda: the ones that the user named, or else all.
+#[must_use]
+pub fn find(explicit: &[PathBuf]) -> Targets {
+    let search = Search {
+        explicit: explicit.to_vec(),
+        standard_places: explicit.is_empty(),
+        ..Search::default()
+    };
+    let Discovery {
+        libraries,
+        unreadable,
+        ..
+    } = if explicit.is_empty() {
+        discover(&search)
+    } else {
+        discover_in(&search, Vec::new())
+    };
+    let mut found = Targets {
+        targets: Vec::new(),
+        not_probed: unreadable
+            .into_iter()
+            .map(|it| NotProbed {
+                path: it.what,
+                reason: it.reason,
+            })
+            .collect(),
+    };
+    for library in libraries {
+        let path = library.display.clone();
+        match target(library) {
+            Ok(target) => found.targets.push(target),
+            Err(reason) => found.not_probed.push(NotProbed { path, reason }),
+        }
+    }
+    found
+}
+
+fn target(found: Found) -> Result<Target, String> {
+    let wanted: Vec<&str> = FunctionId::all().map(FunctionId::symbol).collect();
+    let functions =
+        elf::functions(found.file(), &found.path, &wanted).map_err(|e| e.to_string())?;
+    let mut missing: Vec<MissingFunction> = functions
+        .missing
+        .into_iter()
+        .map(|it| MissingFunction {
+            function: it.name,
+            reason: it.reason.to_owned(),
+        })
+        .collect();
+    let (mut probes, mut probed) = (Vec::new(), Vec::new());
+    for it in functions.found {
+        let Some(function) = FunctionId::by_symbol(&it.name) else {
+            continue;
+        };
+        let placement = place(&it.code, it.address);
+        let (emulated, text) = match placement.kind {
+            PlacementKind::Emulated { instruction } => (true, instruction),
+            PlacementKind::SingleStepped { reason } => (false, reason),
+            PlacementKind::Refused { reason } => {
+                missing.push(MissingFunction {
+                    function: it.name,
+                    reason,
+                });
+                continue;
+            }
+        };
+        probes.push(Probe {
+            function,
+            offset: it.offset + placement.offset,
+        });
+        probed.push(ProbedFunction {
+            function,
+            offset: placement.offset,
+            emulated,
+            placement: text,
+        });
+    }
+    if probes.is_empty() {
+        return Err("it has none of the functions that gputrace probes".to_owned());
+    }
+    let library = Library {
+        path: found.display.clone(),
+        device: found.device,
+        inode: found.inode,
+        functions: probed,
+        missing,
+    };
+    Ok(Target {
+        found,
+        probes,
+        library,
+    })
+}

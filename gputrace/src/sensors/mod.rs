@@ -1,0 +1,8 @@
+//! Sources of events: one file each, with an injectable root where it reads files.
+
+pub mod bpf;
+pub mod btf;
+pub mod cuda;
+pub mod libraries;
+pub mod modules;
+pub mod nvml;

@@ -1,0 +1,600 @@
+//! A run of live tracing: sensors, engine, output and signals, put together.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    os::fd::{AsFd as _, BorrowedFd},
+    path::PathBuf,
+    sync::mpsc::sync_channel,
+    thread,
+    time::Duration,
+};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+use crate::{
+    analysis::{Filter, Thresholds},
+    cli::{Color, Trace},
+    clock,
+    engine::{Command, Control, Engine, Settings},
+    event::{Coverage, Event, NotProbed, Pid},
+    evidence::Evidence,
+    identity::{
+        self, UserError,
+        procfs::{Procfs, ProcfsError},
+    },
+    ledger::Limits,
+    output::{Format, write_all},
+    render::{ndjson, table::Style},
+    report::{EndedBy, Report, Start},
+    sensors::{
+        bpf::{self, BpfError, Probes, Programs, Reader, Release},
+        libraries,
+        nvml::NvmlClient,
+    },
+    symbols,
+};
+
+/// What kept a run from being done.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// A process that was asked for is not there.
+    #[error("there is no process {pid}: {source}")]
+    NoProcess {
+        /// Its PID.
+        pid: u32,
+        /// What /proc said.
+        source: ProcfsError,
+    },
+    /// A user that was asked for is not there.
+    #[error(transparent)]
+    NoUser(#[from] UserError),
+    /// No copy of libcuda can be probed.
+    #[error("no copy of libcuda.so can be probed{}\nGive its path with --libcuda, or start a CUDA \
+             program first; 'gputrace doctor' shows where gputrace looks", listed(.not_probed))]
+    NoLibrary {
+        /// The ones that were found.
+        not_probed: Vec<NotProbed>,
+    },
+    /// A copy that was asked for cannot be probed.
+    #[error("{path} cannot be probed: {reason}")]
+    Library {
+        /// Which.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// The eBPF side.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// The output cannot be written.
+    #[error("the output could not be written: {0}")]
+    Output(#[source] io::Error),
+    /// The system refused something that a run needs.
+    #[error("{what}: {source}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The thread that traces ended by itself: a defect.
+    #[error("the tracing thread ended unexpectedly; please report this")]
+    Engine,
+    /// Ctrl-C twice.
+    #[error("interrupted again before the report was written")]
+    Impatient,
+}
+
+fn listed(not_probed: &[NotProbed]) -> String {
+    not_probed
+        .iter()
+        .map(|it| format!("\n  {}: {}", it.path, it.reason))
+        .collect()
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> TraceError {
+    move |source| TraceError::System { what, source }
+}
+
+/// Longest wait for NVML while tracing goes on.
+const NVML_LIMIT: Duration = Duration::from_secs(2);
+/// And at the end, when somebody waits for the prompt.
+const NVML_LAST_LIMIT: Duration = Duration::from_millis(400);
+/// Default of `--interval` with `--json`.
+const JSON_INTERVAL: Duration = Duration::from_secs(5);
+/// Outputs that may wait to be written.
+const OUTPUTS: usize = 64;
+
+/// How a run ended well.
+#[derive(Debug)]
+pub enum Ended {
+    /// With a report.
+    Report(Box<Report>),
+    /// Nobody reads the output any more.
+    PipeClosed,
+}
+
+/// Runs.
+///
+/// # Errors
+/// [`TraceError`]. Where tracing had begun, everything up to the error has been written.
+pub async fn run(flags: &Trace) -> Result<Ended, TraceError> {
+    let (filter, targets) = filter(flags)?;
+    let (reader, coverage) = probe(flags, &targets)?;
+    let mut signals = Signals::new().map_err(system("signals cannot be received"))?;
+    let format = format(flags);
+    if let Err(error) = announce(format, &coverage) {
+        return pipe_or_error(error);
+    }
+    let (control, inbox) =
+        Control::new().map_err(|errno| system("no event descriptor")(io::Error::from(errno)))?;
+    let (outputs, to_write) = sync_channel(OUTPUTS);
+    let settings = settings(flags, filter, targets);
+    let engine = Engine::new(
+        reader,
+        settings,
+        coverage,
+        inbox,
+        outputs,
+        symbols::start(control.clone()),
+    );
+    let engine = spawn("engine", move || {
+        raise_priority();
+        engine.run()
+    })?;
+    let writer = spawn("output", move || {
+        write_all(&to_write, format, &mut io::stdout().lock())
+    })?;
+    let mut nvml = Nvml::start(flags);
+    let end = drive(flags, &control, &mut signals, &mut nvml, engine, writer).await?;
+    Ok(end)
+}
+
+type EngineResult = Result<Reader, BpfError>;
+type WriterResult = io::Result<Option<Box<Report>>>;
+
+/// Starts a thread; its result comes through the channel, which closes if it panics.
+fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<oneshot::Receiver<T>, TraceError> {
+    let (sender, receiver) = oneshot::channel();
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            // The receiver is gone where the run has ended by another cause.
+            let _ = sender.send(work());
+        })
+        .map_err(system("a thread cannot be started"))?;
+    Ok(receiver)
+}
+
+/// The reader must get the processor when the ring buffer fills, however busy the host is. Without
+/// the privilege it stays as it is.
+fn raise_priority() {
+    const URGENT: i32 = -20;
+    // SAFETY: no pointers. 0 is the calling thread on Linux.
+    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, URGENT) };
+}
+
+async fn drive(
+    flags: &Trace,
+    control: &Control,
+    signals: &mut Signals,
+    nvml: &mut Nvml,
+    mut engine: oneshot::Receiver<EngineResult>,
+    mut writer: oneshot::Receiver<WriterResult>,
+) -> Result<Ended, TraceError> {
+    let mut deadline = flags
+        .duration
+        .and_then(|duration| Instant::now().checked_add(duration));
+    let every = flags.interval.or(flags.json.then_some(JSON_INTERVAL));
+    let mut ticks = interval(
+        every
+            .unwrap_or(JSON_INTERVAL)
+            .max(Duration::from_millis(10)),
+    );
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await; // the first one is due at once
+    let mut closed = watch_stdout();
+    let mut stopping = false;
+    let mut reader = None;
+    sample(control, nvml, NVML_LIMIT).await;
+    loop {
+        let stop = tokio::select! {
+            written = &mut writer => {
+                finish(engine, reader).await;
+                return match written.map_err(|_| TraceError::Engine)? {
+                    Ok(Some(report)) => Ok(Ended::Report(report)),
+                    Ok(None) => Err(TraceError::Engine),
+                    Err(error) => pipe_or_error(error),
+                };
+            }
+            result = &mut engine, if reader.is_none() => {
+                // The report is on its way to the writer.
+                reader = Some(result.map_err(|_| TraceError::Engine)??);
+                None
+            }
+            () = closed.wait() => return { drop(engine); Ok(Ended::PipeClosed) },
+            asked = signals.next() => match asked {
+                Asked::End if stopping => return Err(TraceError::Impatient),
+                Asked::End => Some(EndedBy::Signal),
+                Asked::Snapshot if stopping => None,
+                Asked::Snapshot => { snapshot(control, nvml).await; None }
+            },
+            () = at(deadline), if !stopping => Some(EndedBy::Duration),
+            _ = ticks.tick(), if !stopping && every.is_some() => { snapshot(control, nvml).await; None }
+        };
+        if let Some(by) = stop {
+            stopping = true;
+            deadline = None;
+            sample(control, nvml, NVML_LAST_LIMIT).await;
+            control.send(Command::Stop(by));
+        }
+    }
+}
+
+/// Waits for the engine, then takes the probes out.
+async fn finish(engine: oneshot::Receiver<EngineResult>, reader: Option<Reader>) {
+    let reader = match reader {
+        Some(reader) => Some(reader),
+        None => engine.await.ok().and_then(Result::ok),
+    };
+    if let Some(reader) = reader {
+        detach(reader);
+    }
+}
+
+/// Takes the probes out. Each perf event takes the kernel about 0.1 s: a child that does nothing
+/// else holds the last references, so that the prompt is back at once.
+fn detach(reader: Reader) {
+    let perf_events = reader.probes().perf_events();
+    if perf_events == 0 {
+        return drop(reader);
+    }
+    // SAFETY: the child of a program with threads may only make system calls that are safe in a
+    // signal handler: it closes three descriptors and ends.
+    match unsafe { libc::fork() } {
+        0 => {
+            for fd in 0..3 {
+                // SAFETY: see above; nobody uses these descriptors in the child.
+                unsafe { libc::close(fd) };
+            }
+            // SAFETY: see above. The kernel closes the perf events as the child ends.
+            unsafe { libc::_exit(0) }
+        }
+        -1 => drop(reader),
+        _child => {
+            eprintln!(
+                "gputrace: the kernel takes {perf_events} probes out in the background, in about \
+                 {} s",
+                (perf_events + 9) / 10
+            );
+            // Its descriptors are closed as this process ends, as the child's are.
+            std::mem::forget(reader);
+        }
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sample(control: &Control, nvml: &mut Nvml, limit: Duration) {
+    let sample = nvml.sample(limit).await;
+    let at = clock::now().0;
+    control.send(Command::Event(Box::new(Event::Devices { at, sample })));
+}
+
+async fn snapshot(control: &Control, nvml: &mut Nvml) {
+    let asked = clock::now().0;
+    sample(control, nvml, NVML_LIMIT).await;
+    control.send(Command::Snapshot { asked });
+}
+
+/// The device layer, if it is wanted.
+enum Nvml {
+    Client(Box<NvmlClient>),
+    Off,
+}
+
+impl Nvml {
+    fn start(flags: &Trace) -> Self {
+        if flags.sources.no_nvml {
+            return Self::Off;
+        }
+        let exe = PathBuf::from("/proc/self/exe");
+        Self::Client(Box::new(NvmlClient::start(exe, flags.sources.nvml.clone())))
+    }
+
+    async fn sample(&mut self, limit: Duration) -> Evidence<crate::sensors::nvml::Sample> {
+        match self {
+            Self::Client(client) => client.sample(limit).await,
+            Self::Off => Evidence::not_available("switched off by --no-nvml"),
+        }
+    }
+}
+
+fn filter(flags: &Trace) -> Result<(Filter, Vec<Pid>), TraceError> {
+    let procfs = Procfs::default();
+    let targets = flags
+        .filter
+        .pids
+        .iter()
+        .map(|&pid| match procfs.stat(pid) {
+            Ok(stat) => Ok(Pid {
+                tgid: pid,
+                start_ticks: stat.start_ticks,
+            }),
+            Err(source) => Err(TraceError::NoProcess { pid, source }),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let uid = flags
+        .filter
+        .user
+        .as_deref()
+        .map(identity::resolve_user)
+        .transpose()?;
+    let filter = Filter {
+        pids: flags.filter.pids.clone(),
+        comm: flags.filter.comm.clone(),
+        uid,
+        min_bytes: flags.filter.min_size.0,
+        older_than_ns: flags.filter.older_than.map_or(0, nanoseconds),
+        top: flags.filter.top.or((!flags.json).then_some(10)),
+    };
+    Ok((filter, targets))
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn settings(flags: &Trace, filter: Filter, targets: Vec<Pid>) -> Settings {
+    let thresholds = &flags.thresholds;
+    Settings {
+        filter,
+        thresholds: Thresholds {
+            startup_ns: nanoseconds(thresholds.startup),
+            flat_after_ns: nanoseconds(thresholds.flat_after),
+            leak_after_ns: nanoseconds(thresholds.leak_after),
+        },
+        limits: Limits {
+            live_allocations: flags.probing.max_live,
+            ..Limits::default()
+        },
+        targets,
+        send_events: flags.events,
+    }
+}
+
+/// Finds libcuda, loads the programs and puts the probes in.
+fn probe(flags: &Trace, targets: &[Pid]) -> Result<(Reader, Coverage), TraceError> {
+    let explicit = &flags.sources.libcuda;
+    let mut found = libraries::find(explicit);
+    if let Some(it) = found.not_probed.first().filter(|_| !explicit.is_empty()) {
+        return Err(TraceError::Library {
+            path: it.path.clone(),
+            reason: it.reason.clone(),
+        });
+    }
+    if found.targets.is_empty() {
+        return Err(TraceError::NoLibrary {
+            not_probed: found.not_probed,
+        });
+    }
+    let (take_stacks, stacks) = stacks(flags);
+    let mut programs = Programs::load(bpf::Settings {
+        targets: targets.iter().map(|pid| pid.tgid).collect(),
+        stacks: take_stacks,
+        ring_bytes: flags.probing.ring_size,
+        method: flags.probing.attach,
+    })?;
+    let mut probes = Probes::default();
+    let mut probed = Vec::new();
+    for target in found.targets {
+        match programs.attach(&mut probes, &target.found.attach_path(), &target.probes) {
+            Ok(()) => probed.push(target.library),
+            Err(error)
+                if explicit.is_empty() && !matches!(error, BpfError::NotPermitted { .. }) =>
+            {
+                found.not_probed.push(NotProbed {
+                    path: target.library.path,
+                    reason: error.to_string(),
+                });
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if probed.is_empty() {
+        return Err(TraceError::NoLibrary {
+            not_probed: found.not_probed,
+        });
+    }
+    let coverage = Coverage {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: Release::running().map_or_else(|| "unknown".to_owned(), |r| r.to_string()),
+        method: programs.method().label().to_owned(),
+        stacks,
+        targets: targets.to_vec(),
+        libraries: probed,
+        not_probed: found.not_probed,
+    };
+    Ok((programs.start(probes)?, coverage))
+}
+
+/// Whether user stacks are taken, and in words.
+fn stacks(flags: &Trace) -> (bool, String) {
+    let refused = Release::running().and_then(Release::refuses_user_stacks);
+    match refused {
+        _ if flags.probing.no_stacks => (false, "not taken: --no-stacks".to_owned()),
+        Some(reason) if !flags.probing.force_stacks => (false, format!("not taken: {reason}")),
+        _ => (true, "taken at each allocation".to_owned()),
+    }
+}
+
+fn format(flags: &Trace) -> Format {
+    if flags.json {
+        return Format::Ndjson;
+    }
+    let terminal = io::stdout().is_terminal();
+    let color = match flags.color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+    };
+    Format::Table(Style {
+        color,
+        width: terminal_width().unwrap_or(120),
+    })
+}
+
+/// Columns of the terminal on stdout, if it is one.
+fn terminal_width() -> Option<u16> {
+    let mut size = libc::winsize {
+        ws_row: 0,
+        ws_col: 0,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: the request writes a winsize, and gets one.
+    let result = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    (result == 0 && size.ws_col >= 40).then_some(size.ws_col)
+}
+
+/// Says that tracing has begun: on stdout in JSON, on stderr otherwise.
+fn announce(format: Format, coverage: &Coverage) -> io::Result<()> {
+    match format {
+        Format::Ndjson => {
+            let (at, wall_ns) = clock::now();
+            let _ = at;
+            let time = jiff::Timestamp::from_nanosecond(i128::from(wall_ns))
+                .map_or_else(|_| "unknown".to_owned(), |time| format!("{time:.9}"));
+            let start = Start {
+                time,
+                pid: std::process::id(),
+                coverage: coverage.clone(),
+            };
+            ndjson::start(&mut io::stdout().lock(), &start)
+        }
+        Format::Table(_) => {
+            for library in &coverage.libraries {
+                let slow = library.functions.iter().filter(|f| !f.emulated).count();
+                let slow = if slow > 0 {
+                    format!(", {slow} of them single-stepped")
+                } else {
+                    String::new()
+                };
+                // Nobody to tell if stderr is closed.
+                let _ = writeln!(
+                    io::stderr(),
+                    "gputrace: probing {} functions of {} ({}{slow})",
+                    library.functions.len(),
+                    library.path,
+                    coverage.method,
+                );
+            }
+            let _ = writeln!(io::stderr(), "gputrace: tracing; Ctrl-C stops and reports");
+            Ok(())
+        }
+    }
+}
+
+fn pipe_or_error(error: io::Error) -> Result<Ended, TraceError> {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        Ok(Ended::PipeClosed)
+    } else {
+        Err(TraceError::Output(error))
+    }
+}
+
+/// The signals that a run listens to.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    ask: Signal,
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// The last report.
+    End,
+    /// A snapshot.
+    Snapshot,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            ask: signal(SignalKind::user_defined1())?,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.interrupt.recv() => Asked::End,
+            _ = self.terminate.recv() => Asked::End,
+            _ = self.ask.recv() => Asked::Snapshot,
+        }
+    }
+}
+
+/// Tells when the reading end of stdout is closed; never, if stdout is no pipe.
+struct Closed {
+    receiver: Option<oneshot::Receiver<()>>,
+}
+
+impl Closed {
+    async fn wait(&mut self) {
+        if let Some(receiver) = &mut self.receiver
+            && receiver.await.is_ok()
+        {
+            return;
+        }
+        self.receiver = None;
+        std::future::pending::<()>().await;
+    }
+}
+
+fn watch_stdout() -> Closed {
+    let (sender, receiver) = oneshot::channel();
+    let watch = move || {
+        // SAFETY: stdout stays open as long as the process lives.
+        let stdout = unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) };
+        loop {
+            // Only errors are waited for: POLLERR is what a pipe without readers gives.
+            let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+            match poll(&mut fds, PollTimeout::NONE) {
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(_) => return,
+                Ok(_) => {
+                    if fds[0]
+                        .revents()
+                        .is_some_and(|it| it.contains(PollFlags::POLLERR))
+                    {
+                        let _ = sender.send(());
+                    }
+                    return;
+                }
+            }
+        }
+    };
+    // Without the thread a closed pipe is noticed when the next line is written.
+    let _ = thread::Builder::new()
+        .name("stdout".to_owned())
+        .spawn(watch);
+    Closed {
+        receiver: Some(receiver),
+    }
+}
