@@ -329,4 +329,16 @@ mod tests {
             assert_eq!(error.line, line, "{text}: {error}");
         }
     }
+
+    #[test]
+    fn every_scenario_of_this_repository_is_valid() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+        let mut files = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let scenario = Scenario::load(&entry.unwrap().path());
+            assert!(scenario.is_ok(), "{}", scenario.unwrap_err());
+            files += 1;
+        }
+        assert!(files > 10, "{files}");
+    }
 }
