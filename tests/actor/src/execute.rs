@@ -1,13 +1,13 @@
 //! Carries a command out.
 
-use crate::cuda::{Handle, Memory};
+use crate::cuda::{Driver, Handle, Memory};
 use crate::problem::{Problem, allowed};
 use crate::process;
 use crate::session::Session;
 use crate::world::Held;
 use crate::{clock, growth, hammer, sites};
 use gputrace_test_rig::protocol::{
-    Alloc, Command, Expect, Failure, Loop, MemoryInfo, Results, Site, Via,
+    Alloc, Any, Command, Expect, Failure, Loop, MemoryInfo, Results, Site, Via,
 };
 use std::ffi::c_int;
 use std::ptr;
@@ -50,16 +50,15 @@ impl Run<'_> {
         let world = self.session.world;
         match command {
             Command::Init { expect } => {
-                // SAFETY: takes any value.
-                let code = unsafe { (world.cuda.driver()?.init)(0) };
-                self.call("cuInit", code, expect)
+                world.begin_initialisation();
+                self.init(expect)
             }
             Command::CtxCreate {
                 device,
                 label,
                 expect,
             } => {
-                let driver = world.cuda.driver()?;
+                let driver = self.initialised_driver()?;
                 let mut context: Handle = ptr::null_mut();
                 // SAFETY: a pointer to a local.
                 let code = unsafe { (driver.ctx_create)(&raw mut context, 0, *device) };
@@ -71,7 +70,7 @@ impl Run<'_> {
                 label,
                 expect,
             } => {
-                let driver = world.cuda.driver()?;
+                let driver = self.initialised_driver()?;
                 let mut context: Handle = ptr::null_mut();
                 // SAFETY: a pointer to a local.
                 let code = unsafe { (driver.primary_retain)(&raw mut context, *device) };
@@ -145,6 +144,21 @@ impl Run<'_> {
             | Command::ExitThread
             | Command::ExitProcess { .. } => Err(Problem::Nested(Box::new(command.clone()))),
         }
+    }
+
+    fn init(&mut self, expect: &Expect) -> Result<(), Problem> {
+        // SAFETY: takes any value.
+        let code = unsafe { (self.session.world.cuda.driver()?.init)(0) };
+        self.call("cuInit", code, expect)
+    }
+
+    /// The driver, for what begins to use it; whether it works shows in the call that follows.
+    fn initialised_driver(&mut self) -> Result<&'static Driver, Problem> {
+        let world = self.session.world;
+        if !world.begin_initialisation() {
+            self.init(&Expect::Any(Any::Any))?;
+        }
+        Ok(world.cuda.driver()?)
     }
 
     /// Counts a call that neither allocates nor frees.

@@ -5,8 +5,8 @@ use gputrace_test_rig::config::Rig;
 use gputrace_test_rig::protocol::Amount;
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The process. It is never freed: its threads come and go as they are told.
@@ -20,6 +20,8 @@ pub struct World {
     state: Mutex<State>,
     /// The number of the next thread.
     next_thread: AtomicU32,
+    /// `cuInit` has been called.
+    initialised: AtomicBool,
 }
 
 /// What changes.
@@ -93,12 +95,18 @@ impl World {
             rig,
             state: Mutex::new(state),
             next_thread: AtomicU32::new(1),
+            initialised: AtomicBool::new(false),
         }))
     }
 
     /// What changes.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether `cuInit` had been called before; from now on it counts as called.
+    pub fn begin_initialisation(&self) -> bool {
+        self.initialised.swap(true, Relaxed)
     }
 
     /// The number of a new thread.

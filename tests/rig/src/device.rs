@@ -13,9 +13,10 @@
 //! lock that a dead process could leave behind.
 
 use crate::config::{Config, ConfigError, MAX_GPUS, Rig};
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::SeqCst;
@@ -428,14 +429,36 @@ fn flock(file: &File, operation: libc::c_int) -> io::Result<bool> {
     }
 }
 
+/// Opens a file of the rig, and makes it if it is not there. Rust's files close on exec, as a client
+/// must.
 fn open_file(path: &Path) -> io::Result<File> {
-    // Rust's files close on exec, as a client must.
-    std::fs::OpenOptions::new()
-        .read(true)
+    let open = || OpenOptions::new().read(true).write(true).open(path);
+    match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            create_for_everybody(path)?;
+            open()
+        }
+        other => other,
+    }
+}
+
+/// Makes an empty file that every user's processes may write, whatever the umask says. It appears
+/// with these permissions, or somebody else's has appeared meanwhile.
+fn create_for_everybody(path: &Path) -> io::Result<()> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, SeqCst);
+    let temporary = path.with_extension(format!("{}-{number}", std::process::id()));
+    let file = OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
+        .create_new(true)
+        .open(&temporary)?;
+    file.set_permissions(Permissions::from_mode(0o666))?;
+    let linked = std::fs::hard_link(&temporary, path);
+    std::fs::remove_file(&temporary)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -91,6 +91,21 @@ fn charges_and_releases_add_up() {
 }
 
 #[test]
+fn every_user_may_take_part() {
+    let (_alone, devices) = rig();
+    let _client = Client::open(&devices).unwrap();
+    for path in [devices.rig.devices(), devices.client_path(0)] {
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o666, "{}", path.display());
+    }
+    let names: Vec<_> = std::fs::read_dir(devices.rig.clients())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(names, ["0"], "nothing else is left there");
+}
+
+#[test]
 fn what_does_not_fit_is_refused_and_not_charged() {
     let (_alone, devices) = rig();
     let first = Client::open(&devices).unwrap();

@@ -177,7 +177,8 @@ pub enum Command {
         #[serde(default)]
         expect: Expect,
     },
-    /// `cuCtxCreate_v2`; the context becomes the thread's current one.
+    /// `cuCtxCreate_v2`, after `cuInit` if the process has not called it; the context becomes the
+    /// thread's current one.
     CtxCreate {
         /// Index of the device.
         #[serde(default)]
@@ -213,7 +214,8 @@ pub enum Command {
         #[serde(default)]
         expect: Expect,
     },
-    /// `cuDevicePrimaryCtxRetain`; the context can be made current under the label.
+    /// `cuDevicePrimaryCtxRetain`, after `cuInit` if the process has not called it; the context can
+    /// be made current under the label.
     RetainPrimary {
         /// Index of the device.
         #[serde(default)]
