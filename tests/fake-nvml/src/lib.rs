@@ -1,7 +1,7 @@
 //! A stand-in for NVIDIA's `libnvidia-ml.so.1` as driver 550 has it.
 //!
 //! It tells what the devices of a rig really hold. What it leaves out is what nobody in this project
-//! asks for; how it can be made to misbehave says [`nvml::hostility`].
+//! asks for; how it can be made to misbehave says the module `hostility`.
 
 mod nvml;
 
