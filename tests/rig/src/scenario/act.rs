@@ -95,6 +95,7 @@ impl Run<'_> {
         let threads = self.resolve(targets, &[0])?;
         for (process, number) in &threads {
             let before = self.newest(command, process);
+            let highest = self.members.get(process).map_or(0, |member| member.highest);
             let ends = matches!(command, Command::ExitThread | Command::ExitProcess { .. });
             if ends && let Some(member) = self.members.get_mut(process) {
                 member.may_end = true;
@@ -109,7 +110,7 @@ impl Run<'_> {
             if changes_threads(command) {
                 // What comes next depends on who connects, so these go one after the other.
                 self.done(process, &[*number])?;
-                self.follow(process, *number, command, before)?;
+                self.follow(process, *number, command, before, highest)?;
             }
         }
         if background || changes_threads(command) {
@@ -128,10 +129,11 @@ impl Run<'_> {
         number: u32,
         command: &Command,
         before: u64,
+        highest: u32,
     ) -> Result<(), Failure> {
         match command {
             Command::Spawn { count } => {
-                let first = self.members.get(process).map_or(0, |member| member.highest) + 1;
+                let first = highest + 1;
                 let last = first.saturating_add(u32::try_from(*count).unwrap_or(u32::MAX)) - 1;
                 self.until(
                     &format!("threads {first} to {last} of {process}"),

@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 
 pub use failure::{Failed, Failure};
 pub use format::{LoadError, Scenario};
-pub use layout::Paths;
+pub use layout::{Layout, LayoutError, Paths};
 pub use needs::Need;
 
 /// How scenarios are run.
