@@ -4,13 +4,28 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::event::BootTime;
 
-/// The present moment: boot clock, and nanoseconds since 1970.
+/// A moment on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// Boot clock.
+    pub boot: BootTime,
+    /// Nanoseconds since 1970.
+    pub wall_ns: u64,
+}
+
+/// The present moment on both clocks.
 #[must_use]
-pub fn now() -> (BootTime, u64) {
-    (
-        BootTime(read(ClockId::CLOCK_BOOTTIME)),
-        read(ClockId::CLOCK_REALTIME),
-    )
+pub fn moment() -> Moment {
+    Moment {
+        boot: now(),
+        wall_ns: read(ClockId::CLOCK_REALTIME),
+    }
+}
+
+/// The present moment.
+#[must_use]
+pub fn now() -> BootTime {
+    BootTime(read(ClockId::CLOCK_BOOTTIME))
 }
 
 fn read(clock: ClockId) -> u64 {

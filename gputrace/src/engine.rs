@@ -17,7 +17,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::{
     analysis::{Filter, Thresholds, report},
-    clock,
+    clock::{self, Moment},
     event::{BootTime, Coverage, Event, Exit, ExitSource, Pid, Sighting, StackId},
     identity::procfs::{Procfs, ProcfsError},
     ledger::{Ledger, Limits},
@@ -144,6 +144,7 @@ impl Engine {
     #[must_use]
     pub fn new(
         reader: Reader,
+        began: Moment,
         settings: Settings,
         coverage: Coverage,
         inbox: Inbox,
@@ -168,10 +169,9 @@ impl Engine {
             left_out: 0,
             alive: HashSet::new(),
         };
-        let (at, wall_ns) = clock::now();
         engine.take_in(Event::Started {
-            at,
-            wall_ns,
+            at: began.boot,
+            wall_ns: began.wall_ns,
             coverage,
         });
         engine
@@ -214,7 +214,7 @@ impl Engine {
                 break by;
             }
             if let Some(asked) = wants_snapshot {
-                self.take_in(Event::Tick { at: clock::now().0 });
+                self.take_in(Event::Tick { at: clock::now() });
                 let snapshot = Box::new(self.report(asked, None));
                 // A reader that is behind gets the next one.
                 let _ = self.output.try_send(Output::Snapshot(snapshot));
@@ -237,7 +237,7 @@ impl Engine {
         self.drain(records)?;
         self.tick()?;
         // The first report asks for the names that the last one shows.
-        let at = clock::now().0;
+        let at = clock::now();
         let _ = self.report(at, Some(by));
         self.symbols = None;
         self.wait_for_names();
@@ -337,13 +337,13 @@ impl Engine {
         for loss in self.reader.new_losses()? {
             self.take_in(Translator::losses(loss));
         }
-        self.take_in(Event::Tick { at: clock::now().0 });
+        self.take_in(Event::Tick { at: clock::now() });
         Ok(())
     }
 
     /// The kernel's exit event may have been lost: a process that is gone from /proc has ended.
     fn notice_missed_exits(&mut self) {
-        let at = clock::now().0;
+        let at = clock::now();
         let gone: Vec<Pid> = self
             .alive
             .iter()
@@ -393,11 +393,11 @@ impl Engine {
         )
     }
 
-    /// Asks for the names of stacks that hold memory, once each.
+    /// Asks for the names of call sites, once each.
     fn ask_for_symbols(&mut self) {
         let Some(symbols) = &self.symbols else { return };
         for process in self.ledger.processes() {
-            for site in process.sites().iter().filter(|site| site.live.bytes > 0) {
+            for site in process.sites() {
                 let Some(stack) = site.stack else { continue };
                 if self.asked_symbols.contains(&stack) {
                     continue;

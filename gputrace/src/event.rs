@@ -193,6 +193,8 @@ pub struct ProcessSeen {
     pub pid: Pid,
     /// When it was seen.
     pub at: BootTime,
+    /// When it was started, more exactly than `pid` tells.
+    pub started: BootTime,
     /// Why it is reported.
     pub sighting: Sighting,
     /// Its parent.

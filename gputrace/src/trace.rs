@@ -19,7 +19,7 @@ use tokio::{
 use crate::{
     analysis::{Filter, Thresholds},
     cli::{Color, Trace},
-    clock,
+    clock::{self, Moment},
     engine::{Command, Control, Engine, Settings},
     event::{Coverage, Event, NotProbed, Pid},
     evidence::Evidence,
@@ -125,10 +125,10 @@ pub enum Ended {
 /// [`TraceError`]. Where tracing had begun, everything up to the error has been written.
 pub async fn run(flags: &Trace) -> Result<Ended, TraceError> {
     let (filter, targets) = filter(flags)?;
-    let (reader, coverage) = probe(flags, &targets)?;
+    let (reader, began, coverage) = probe(flags, &targets)?;
     let mut signals = Signals::new().map_err(system("signals cannot be received"))?;
     let format = format(flags);
-    if let Err(error) = announce(format, &coverage) {
+    if let Err(error) = announce(format, began, &coverage) {
         return pipe_or_error(error);
     }
     let (control, inbox) =
@@ -137,6 +137,7 @@ pub async fn run(flags: &Trace) -> Result<Ended, TraceError> {
     let settings = settings(flags, filter, targets);
     let engine = Engine::new(
         reader,
+        began,
         settings,
         coverage,
         inbox,
@@ -290,12 +291,12 @@ async fn at(deadline: Option<Instant>) {
 
 async fn sample(control: &Control, nvml: &mut Nvml, limit: Duration) {
     let sample = nvml.sample(limit).await;
-    let at = clock::now().0;
+    let at = clock::now();
     control.send(Command::Event(Box::new(Event::Devices { at, sample })));
 }
 
 async fn snapshot(control: &Control, nvml: &mut Nvml) {
-    let asked = clock::now().0;
+    let asked = clock::now();
     sample(control, nvml, NVML_LIMIT).await;
     control.send(Command::Snapshot { asked });
 }
@@ -377,7 +378,7 @@ fn settings(flags: &Trace, filter: Filter, targets: Vec<Pid>) -> Settings {
 }
 
 /// Finds libcuda, loads the programs and puts the probes in.
-fn probe(flags: &Trace, targets: &[Pid]) -> Result<(Reader, Coverage), TraceError> {
+fn probe(flags: &Trace, targets: &[Pid]) -> Result<(Reader, Moment, Coverage), TraceError> {
     let explicit = &flags.sources.libcuda;
     let mut found = libraries::find(explicit);
     if let Some(it) = found.not_probed.first().filter(|_| !explicit.is_empty()) {
@@ -428,7 +429,8 @@ fn probe(flags: &Trace, targets: &[Pid]) -> Result<(Reader, Coverage), TraceErro
         libraries: probed,
         not_probed: found.not_probed,
     };
-    Ok((programs.start(probes)?, coverage))
+    let (reader, began) = programs.start(probes)?;
+    Ok((reader, began, coverage))
 }
 
 /// Whether user stacks are taken, and in words.
@@ -471,12 +473,10 @@ fn terminal_width() -> Option<u16> {
 }
 
 /// Says that tracing has begun: on stdout in JSON, on stderr otherwise.
-fn announce(format: Format, coverage: &Coverage) -> io::Result<()> {
+fn announce(format: Format, began: Moment, coverage: &Coverage) -> io::Result<()> {
     match format {
         Format::Ndjson => {
-            let (at, wall_ns) = clock::now();
-            let _ = at;
-            let time = jiff::Timestamp::from_nanosecond(i128::from(wall_ns))
+            let time = jiff::Timestamp::from_nanosecond(i128::from(began.wall_ns))
                 .map_or_else(|_| "unknown".to_owned(), |time| format!("{time:.9}"));
             let start = Start {
                 time,

@@ -125,7 +125,10 @@ pub fn show_duration(nanoseconds: u64) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     match seconds {
         0 => format!("{} ms", nanoseconds / 1_000_000),
-        1..60 => format!("{}.{} s", seconds, nanoseconds / 100_000_000 % 10),
+        1..60 => match nanoseconds / 100_000_000 % 10 {
+            0 => format!("{seconds} s"),
+            tenths => format!("{seconds}.{tenths} s"),
+        },
         60..3600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
         3600..86_400 => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
         _ => format!("{}d {:02}h", seconds / 86_400, seconds / 3600 % 24),

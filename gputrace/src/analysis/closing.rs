@@ -1,7 +1,8 @@
 //! The closing sums: device = processes + unexplained, process = API live + other.
 
+use std::collections::BTreeMap;
+
 use crate::{
-    event::Pid,
     evidence::Evidence,
     ledger::{Ledger, Process},
     report::{Closing, DeviceReport},
@@ -42,49 +43,57 @@ fn device(device: &Device) -> DeviceReport {
     }
 }
 
-/// Sum over the processes on a device; not available if one of them is not.
-fn processes_bytes(device: &Device) -> Evidence<u64> {
+/// Bytes of each process on a device. One that is in several of NVML's lists (compute, graphics,
+/// MPS) has the same bytes in each: it counts once in each GPU instance.
+fn bytes_by_process(device: &Device) -> Evidence<BTreeMap<(u32, Option<u32>), u64>> {
     device.processes.as_ref().and_then(|processes| {
-        let mut sum = 0_u64;
+        let mut by_process = BTreeMap::new();
         for process in processes {
             match &process.used {
-                Evidence::Value(used) => sum = sum.saturating_add(*used),
+                Evidence::Value(used) => {
+                    let bytes: &mut u64 = by_process
+                        .entry((process.pid, process.gpu_instance))
+                        .or_default();
+                    *bytes = (*bytes).max(*used);
+                }
                 Evidence::NotAvailable(reason) => {
                     return Evidence::not_available(format!("process {}: {reason}", process.pid));
                 }
             }
         }
-        Evidence::Value(sum)
+        Evidence::Value(by_process)
+    })
+}
+
+/// Sum over the processes on a device; not available if one of them is not.
+fn processes_bytes(device: &Device) -> Evidence<u64> {
+    bytes_by_process(device).map(|by_process| {
+        by_process
+            .values()
+            .fold(0_u64, |sum, bytes| sum.saturating_add(*bytes))
     })
 }
 
 /// What NVML attributes to a process, on all devices.
-pub fn device_memory(sample: &Evidence<Sample>, tgid: u32) -> Evidence<u64> {
+fn device_memory(sample: &Evidence<Sample>, tgid: u32) -> Evidence<u64> {
     sample
         .as_ref()
         .and_then(|sample| sample.devices.as_ref())
         .and_then(|devices| {
-            let mut sum = None;
+            let mut sum: Option<u64> = None;
             for device in devices {
-                let processes = match &device.processes {
-                    Evidence::Value(processes) => processes,
-                    Evidence::NotAvailable(reason) => {
-                        return Evidence::not_available(reason.clone());
-                    }
+                let by_process = match bytes_by_process(device) {
+                    Evidence::Value(by_process) => by_process,
+                    Evidence::NotAvailable(reason) => return Evidence::NotAvailable(reason),
                 };
-                for process in processes.iter().filter(|process| process.pid == tgid) {
-                    match &process.used {
-                        Evidence::Value(used) => sum = Some(sum.unwrap_or(0) + used),
-                        Evidence::NotAvailable(reason) => {
-                            return Evidence::not_available(reason.clone());
-                        }
-                    }
+                for (_, used) in by_process.iter().filter(|((pid, _), _)| *pid == tgid) {
+                    sum = Some(sum.unwrap_or(0).saturating_add(*used));
                 }
             }
-            match sum {
-                Some(sum) => Evidence::Value(sum),
-                None => Evidence::not_available("NVML lists no such process"),
-            }
+            sum.map_or_else(
+                || Evidence::not_available("NVML lists no such process"),
+                Evidence::Value,
+            )
         })
 }
 
@@ -108,9 +117,14 @@ pub fn free_on_device_of(sample: &Evidence<Sample>, tgid: u32) -> Evidence<u64> 
         })
 }
 
-/// Whether a process began under tracing: all its calls were seen.
-pub fn began_under_tracing(ledger: &Ledger, pid: Pid) -> bool {
-    Pid::from_start_ns(0, ledger.started().0).start_ticks < pid.start_ticks
+/// Whether a process began under tracing: all its calls were seen. It is not, where that is not
+/// known.
+pub fn began_under_tracing(ledger: &Ledger, process: &Process) -> bool {
+    process
+        .identity
+        .seen
+        .as_ref()
+        .is_some_and(|seen| seen.started >= ledger.started())
 }
 
 /// The closing sum of a process.
@@ -127,7 +141,7 @@ pub fn process(ledger: &Ledger, process: &Process) -> (Evidence<u64>, Closing) {
     let exceeds = device_memory
         .value()
         .map_or(0, |bytes| api_live.saturating_sub(*bytes));
-    let before_tracing = if began_under_tracing(ledger, process.pid) {
+    let before_tracing = if began_under_tracing(ledger, process) {
         Evidence::Value(0)
     } else {
         Evidence::not_available(

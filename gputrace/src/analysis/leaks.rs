@@ -3,8 +3,8 @@
 //! The rule, `retained-growth/1`, is written down in `docs/leak-rule.md`. It looks at what is
 //! *retained*: the amount from which outstanding memory has never come down again. In short:
 //! - a **leak** is retained memory that has kept growing for at least `leak_after`, in each of five
-//!   equal parts of that time, and in the last third of it not clearly slower than in the third
-//!   before;
+//!   equal parts of that time, and in the second half of it not clearly slower than in the first:
+//!   neither in bytes nor in the number of allocations;
 //! - what stopped growing at least `flat_after` ago was **reserved at start** if it had done so
 //!   within `startup` of the process's first call, else it **grew and is flat**;
 //! - all other growth is **too early** to tell.
@@ -13,10 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     event::BootTime,
-    ledger::{Growth, Retained},
+    ledger::{History, Retained},
     units::{Bytes, show_duration},
 };
 
+/// Allocations from which on a growth that has lost its beginning is judged.
+const MANY: f64 = 20.0;
 /// Name of the rule in reports. The number changes when its verdicts can.
 pub const RULE: &str = "retained-growth/1";
 /// Parts of a time of growth, in each of which a leak must have grown.
@@ -125,9 +127,11 @@ pub struct Trend {
     pub bytes_per_second: f64,
 }
 
-/// What is known beside the series itself.
+/// What is judged.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject {
+pub struct Subject<'a> {
+    /// How it has developed.
+    pub history: &'a History,
     /// Bytes outstanding now.
     pub live_bytes: u64,
     /// Successful allocations so far.
@@ -138,11 +142,37 @@ pub struct Subject {
     pub doubt_until: Option<BootTime>,
 }
 
-/// A time of growth: from `from` on, retained memory rose at the times of `rises`.
-struct Run<'a> {
+/// A retained amount, from a moment on.
+#[derive(Clone, Copy)]
+struct Curve<'a> {
     points: &'a [Retained],
+}
+
+/// A time of growth.
+struct Run<'a> {
+    bytes: Curve<'a>,
+    count: Curve<'a>,
     began: BootTime,
     now: BootTime,
+}
+
+impl Curve<'_> {
+    /// The retained amount at a moment, between the points.
+    fn at(&self, at: BootTime) -> f64 {
+        let after = self.points.partition_point(|p| p.at <= at);
+        let Some(before) = after.checked_sub(1).and_then(|i| self.points.get(i)) else {
+            return self.points.first().map_or(0.0, |p| float(p.amount));
+        };
+        let Some(next) = self.points.get(after) else {
+            return float(before.amount);
+        };
+        let share = float(at.since(before.at)) / float(next.at.since(before.at).max(1));
+        float(before.amount) + share * float(next.amount - before.amount)
+    }
+
+    fn gained(&self, from: BootTime, to: BootTime) -> f64 {
+        self.at(to) - self.at(from)
+    }
 }
 
 impl Run<'_> {
@@ -150,44 +180,32 @@ impl Run<'_> {
         self.now.since(self.began)
     }
 
-    /// Retained bytes at a moment, between the points.
-    fn at(&self, at: BootTime) -> f64 {
-        let after = self.points.partition_point(|p| p.at <= at);
-        let Some(before) = after.checked_sub(1).and_then(|i| self.points.get(i)) else {
-            return self.points.first().map_or(0.0, |p| float(p.bytes));
-        };
-        let Some(next) = self.points.get(after) else {
-            return float(before.bytes);
-        };
-        let share = float(at.since(before.at)) / float(next.at.since(before.at).max(1));
-        float(before.bytes) + share * float(next.bytes - before.bytes)
-    }
-
     fn moment(&self, part: u64, of: u64) -> BootTime {
         BootTime(self.began.0 + self.length() / of * part)
-    }
-
-    fn gained(&self, from: BootTime, to: BootTime) -> f64 {
-        self.at(to) - self.at(from)
     }
 
     /// In how many of the equal parts it grew.
     fn parts_grown(&self) -> u64 {
         (0..PARTS)
             .filter(|&part| {
-                self.gained(self.moment(part, PARTS), self.moment(part + 1, PARTS)) >= 1.0
+                let (from, to) = (self.moment(part, PARTS), self.moment(part + 1, PARTS));
+                self.bytes.gained(from, to) >= 1.0
             })
             .count() as u64
     }
 
-    /// Gain in the last third as a share of that in the third before.
+    /// What the second half brought as a share of the first: in bytes or in allocations, whichever
+    /// is less.
     fn steadiness(&self) -> f64 {
-        let [a, b] = [1, 2].map(|part| self.moment(part, 3));
-        self.gained(b, self.now) / self.gained(a, b).max(1.0)
+        let middle = self.moment(1, 2);
+        [self.bytes, self.count]
+            .map(|it| it.gained(middle, self.now) / it.gained(self.began, middle).max(1.0))
+            .into_iter()
+            .fold(f64::INFINITY, f64::min)
     }
 
     fn trend(&self) -> Trend {
-        let bytes = self.at(self.now) - self.at(self.began);
+        let bytes = self.bytes.gained(self.began, self.now);
         Trend {
             since: self.began,
             #[expect(
@@ -196,7 +214,7 @@ impl Run<'_> {
                 reason = "a difference of ordered u64"
             )]
             bytes: bytes.max(0.0) as u64,
-            bytes_per_second: slope(self.points),
+            bytes_per_second: slope(self.bytes.points),
         }
     }
 }
@@ -217,11 +235,11 @@ fn slope(points: &[Retained]) -> f64 {
     let n = float(points.len() as u64);
     let x = |p: &Retained| float(p.at.since(first.at)) / 1e9;
     let mean_x = points.iter().map(x).sum::<f64>() / n;
-    let mean_y = points.iter().map(|p| float(p.bytes)).sum::<f64>() / n;
+    let mean_y = points.iter().map(|p| float(p.amount)).sum::<f64>() / n;
     let (mut xy, mut xx) = (0.0, 0.0);
     for p in points {
         let dx = x(p) - mean_x;
-        xy += dx * (float(p.bytes) - mean_y);
+        xy += dx * (float(p.amount) - mean_y);
         xx += dx * dx;
     }
     if xx > 0.0 { xy / xx } else { 0.0 }
@@ -230,8 +248,7 @@ fn slope(points: &[Retained]) -> f64 {
 /// The verdict on a series, and its latest time of growth if it grows.
 #[must_use]
 pub fn judge(
-    growth: &Growth,
-    subject: Subject,
+    subject: Subject<'_>,
     now: BootTime,
     thresholds: Thresholds,
 ) -> (Verdict, Option<Trend>) {
@@ -243,23 +260,34 @@ pub fn judge(
         };
         return (Verdict::new(Kind::Balanced, reason), None);
     }
-    let points = growth.retained(now);
+    let (points, counts) = (
+        subject.history.bytes.retained(now),
+        subject.history.count.retained(now),
+    );
     let rises = rises(&points);
     // Growth can have begun at the start of the series or after any long enough pause; what
     // happened before a loss of events cannot be told apart from the loss.
-    let mut begins = vec![points.first().map_or(now, |p| p.at)];
-    for pair in rises.windows(2) {
-        if pair[1].0.since(pair[0].1) >= thresholds.flat_after_ns {
-            begins.push(pair[1].0);
-        }
-    }
-    if let Some(doubt) = subject.doubt_until {
-        begins.retain(|&at| at >= doubt);
-        begins.insert(0, doubt);
-    }
-    for &began in &begins {
-        let run = run(&points, began, now);
-        if run.length() >= thresholds.leak_after_ns
+    let first = points.first().map_or(now, |p| p.at);
+    let first = subject.doubt_until.map_or(first, |doubt| doubt.max(first));
+    let pauses = rises
+        .windows(2)
+        .filter(|pair| pair[1].0.since(pair[0].1) >= thresholds.flat_after_ns)
+        .map(|pair| pair[1].0);
+    let begins: Vec<BootTime> = [first]
+        .into_iter()
+        .chain(pauses.filter(|&at| at > first))
+        .collect();
+    // Or right after a burst at the start: a quarter may be left out, if enough is left to tell
+    // the rest from a cache that is half full.
+    let after_burst = BootTime(first.0 + now.since(first) / 4);
+    let runs = begins
+        .iter()
+        .map(|&began| (began, 0.0))
+        .chain([(after_burst, MANY)]);
+    for (began, least) in runs {
+        let run = run(&points, &counts, began, now);
+        if run.count.gained(began, now) >= least
+            && run.length() >= thresholds.leak_after_ns
             && run.parts_grown() == PARTS
             && run.steadiness() >= STEADY
         {
@@ -275,17 +303,14 @@ pub fn judge(
         }
     }
     let Some(&(_, last_rise)) = rises.last() else {
-        return (
-            Verdict::new(Kind::GrewAndFlat, "it has not grown since events were lost"),
-            None,
-        );
+        return (Verdict::new(Kind::GrewAndFlat, "it has not grown"), None);
     };
     let quiet = now.since(last_rise);
     if quiet >= thresholds.flat_after_ns {
         return (flat(&subject, last_rise, quiet, thresholds), None);
     }
-    let latest = begins.last().copied().unwrap_or(now);
-    let run = run(&points, latest, now);
+    let latest = begins.last().copied().unwrap_or(first);
+    let run = run(&points, &counts, latest, now);
     (too_early(&run, thresholds), Some(run.trend()))
 }
 
@@ -304,21 +329,29 @@ pub fn rate(bytes_per_second: f64) -> u64 {
 fn rises(points: &[Retained]) -> Vec<(BootTime, BootTime)> {
     points
         .windows(2)
-        .filter(|pair| pair[1].bytes > pair[0].bytes)
+        .filter(|pair| pair[1].amount > pair[0].amount)
         .map(|pair| (pair[0].at, pair[1].at))
         .collect()
 }
 
-fn run(points: &[Retained], began: BootTime, now: BootTime) -> Run<'_> {
-    let first = points.partition_point(|p| p.at < began);
+fn run<'a>(
+    bytes: &'a [Retained],
+    counts: &'a [Retained],
+    began: BootTime,
+    now: BootTime,
+) -> Run<'a> {
+    let from = |points: &'a [Retained]| Curve {
+        points: &points[points.partition_point(|p| p.at < began)..],
+    };
     Run {
-        points: &points[first.min(points.len())..],
+        bytes: from(bytes),
+        count: from(counts),
         began,
         now,
     }
 }
 
-fn flat(subject: &Subject, last_rise: BootTime, quiet: u64, thresholds: Thresholds) -> Verdict {
+fn flat(subject: &Subject<'_>, last_rise: BootTime, quiet: u64, thresholds: Thresholds) -> Verdict {
     let flat = show_duration(quiet);
     let bytes = Bytes(subject.live_bytes);
     match subject.process_began {
@@ -350,8 +383,7 @@ fn too_early(run: &Run<'_>, thresholds: Thresholds) -> Verdict {
         )
     } else {
         format!(
-            "it has grown for {length}, but slows down: the last third brought {:.0} % of the one \
-             before",
+            "it has grown for {length}, but slows down: the second half brought {:.0} % of the first",
             run.steadiness() * 100.0
         )
     };
@@ -361,32 +393,38 @@ fn too_early(run: &Run<'_>, thresholds: Thresholds) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Amount;
 
     const SECOND: u64 = 1_000_000_000;
     const MIB: u64 = 1 << 20;
 
     /// Plays steps of (time in ms, outstanding MiB) and judges at `until` seconds.
     fn verdict(steps: impl IntoIterator<Item = (u64, u64)>, until: u64) -> (Kind, Option<Trend>) {
-        let mut growth = Growth::new(BootTime(0));
-        let mut live = 0;
-        let mut n = 0;
+        let mut history = History::new(BootTime(0));
+        let (mut live, mut n, mut outstanding) = (0, 0, 0_u64);
         for (ms, mib) in steps {
-            growth.set(BootTime(ms * 1_000_000), mib * MIB);
+            let grew = mib * MIB > live;
+            outstanding = if grew {
+                outstanding + 1
+            } else {
+                outstanding.saturating_sub(1)
+            };
+            let amount = Amount {
+                count: outstanding,
+                bytes: mib * MIB,
+            };
+            history.set(BootTime(ms * 1_000_000), amount);
             live = mib * MIB;
             n += 1;
         }
         let subject = Subject {
+            history: &history,
             live_bytes: live,
             allocations: n,
             process_began: Some(BootTime(0)),
             doubt_until: None,
         };
-        let (verdict, trend) = judge(
-            &growth,
-            subject,
-            BootTime(until * SECOND),
-            Thresholds::default(),
-        );
+        let (verdict, trend) = judge(subject, BootTime(until * SECOND), Thresholds::default());
         (verdict.kind, trend)
     }
 
@@ -464,25 +502,27 @@ mod tests {
 
     #[test]
     fn growth_before_a_loss_does_not_count() {
-        let mut growth = Growth::new(BootTime(0));
+        let mut history = History::new(BootTime(0));
         for i in 0..300 {
-            growth.set(BootTime(i * 300 * 1_000_000), i * MIB);
+            history.set(
+                BootTime(i * 300 * 1_000_000),
+                Amount {
+                    count: i,
+                    bytes: i * MIB,
+                },
+            );
         }
-        let subject = |doubt| Subject {
-            live_bytes: 299 * MIB,
-            allocations: 300,
-            process_began: None,
-            doubt_until: doubt,
-        };
         let judge = |doubt: u64| {
-            judge(
-                &growth,
-                subject(Some(BootTime(doubt * SECOND))),
-                BootTime(90 * SECOND),
-                Thresholds::default(),
-            )
-            .0
-            .kind
+            let subject = Subject {
+                history: &history,
+                live_bytes: 299 * MIB,
+                allocations: 300,
+                process_began: None,
+                doubt_until: Some(BootTime(doubt * SECOND)),
+            };
+            judge(subject, BootTime(90 * SECOND), Thresholds::default())
+                .0
+                .kind
         };
         assert_eq!(judge(5), Kind::Leak);
         assert_ne!(judge(60), Kind::Leak);

@@ -4,7 +4,7 @@ use super::leaks::{Kind, Subject, Thresholds, Trend, Verdict, judge};
 use crate::{
     analysis::closing::began_under_tracing,
     event::{BootTime, Losses},
-    ledger::{Growth, Ledger, Process, Site},
+    ledger::{History, Ledger, Process, Site},
     units::show_duration,
 };
 
@@ -70,27 +70,28 @@ pub fn verdicts(ledger: &Ledger, process: &Process, thresholds: Thresholds) -> V
     let began = process
         .calls
         .map(|(first, _)| first)
-        .filter(|_| began_under_tracing(ledger, process.pid));
-    let judge = |growth: &Growth, live_bytes, allocations| {
+        .filter(|_| began_under_tracing(ledger, process));
+    let judge = |history: &History, live_bytes, allocations| {
         let subject = Subject {
+            history,
             live_bytes,
             allocations,
             process_began: began,
             doubt_until: doubt.as_ref().map(|doubt| doubt.until),
         };
-        let (verdict, trend) = judge(growth, subject, now, thresholds);
+        let (verdict, trend) = judge(subject, now, thresholds);
         (doubted(verdict, doubt.as_ref()), trend)
     };
     let sites: Vec<_> = process
         .sites()
         .iter()
-        .map(|site: &Site| judge(&site.growth, site.live.bytes, site.allocated.count))
+        .map(|site: &Site| judge(&site.history, site.live.bytes, site.allocated.count))
         .collect();
     let live = match process.ended() {
         Some(_) => process.memory.released_by_exit.bytes,
         None => process.memory.live.bytes,
     };
-    let (whole, _) = judge(&process.growth, live, process.memory.allocated.count);
+    let (whole, _) = judge(&process.history, live, process.memory.allocated.count);
     Verdicts {
         process: overall(whole, &sites),
         sites,

@@ -61,12 +61,6 @@ impl Allocations {
         self.live.len()
     }
 
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.live.is_empty()
-    }
-
     /// Live allocations, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Allocation> {
         self.live.iter()
@@ -168,20 +162,21 @@ impl Allocations {
         *self = Self::default();
     }
 
-    /// Halves the table once less than two fifths of it are in use, so that the bound per live
-    /// allocation holds after a peak as well; a small table is left alone. At least a tenth of the
-    /// table must be added or removed before it is resized again: the cost per event is constant.
+    /// Makes the table as small as it can be once it costs too much per live allocation, so that
+    /// the bound holds after a peak as well. At least a sixth of the table must be added or removed
+    /// before it is resized again: the cost per event is constant.
     fn shrink(&mut self) {
-        let capacity = self.live.capacity();
-        if capacity > SMALL && self.live.len() * 5 < capacity * 2 {
+        let live = self.live.len();
+        if self.live.allocation_size() > SHRINK_ABOVE * live.max(SMALL) {
             let hasher = &self.hasher;
-            self.live
-                .shrink_to(capacity / 2, |a| hasher.hash_one(a.address));
+            self.live.shrink_to(live, |a| hasher.hash_one(a.address));
         }
     }
 }
 
-/// A table of this capacity is never made smaller.
+/// Bytes per live allocation above which a table is made smaller.
+const SHRINK_ABOVE: usize = 90;
+/// A table for so many is never made smaller.
 const SMALL: usize = 1024;
 
 /// What a free ended.
@@ -234,7 +229,7 @@ mod tests {
             Freed::Live(a) | Freed::Awaiting(a) => a.bytes,
         });
         assert_eq!(freed, [20, 30, 10]);
-        assert!(a.is_empty());
+        assert_eq!(a.len(), 0);
     }
 
     #[test]

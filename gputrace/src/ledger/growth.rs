@@ -1,6 +1,7 @@
 //! How an amount of outstanding memory has developed: a fixed number of time slots, whatever the
 //! duration.
 
+use super::Amount;
 use crate::event::BootTime;
 
 /// Slots kept. Two neighbours are merged into one when they run out, so that between half of
@@ -27,8 +28,8 @@ pub struct Growth {
 pub struct Retained {
     /// Begin of the slot.
     pub at: BootTime,
-    /// Bytes outstanding then and ever since.
-    pub bytes: u64,
+    /// What was outstanding then and ever since.
+    pub amount: u64,
 }
 
 impl Growth {
@@ -43,12 +44,12 @@ impl Growth {
         }
     }
 
-    /// The outstanding amount is now `bytes`. A time before the latest one counts as that one.
-    pub fn set(&mut self, at: BootTime, bytes: u64) {
+    /// The outstanding amount is now `amount`. A time before the latest one counts as that one.
+    pub fn set(&mut self, at: BootTime, amount: u64) {
         self.advance(at);
-        self.current = bytes;
+        self.current = amount;
         if let Some(floor) = self.floors.last_mut() {
-            *floor = (*floor).min(bytes);
+            *floor = (*floor).min(amount);
         }
     }
 
@@ -90,13 +91,13 @@ impl Growth {
             .map(|(slot, &floor)| {
                 least = least.min(floor);
                 let at = BootTime(series.started.0 + slot as u64 * series.width_ns);
-                Retained { at, bytes: least }
+                Retained { at, amount: least }
             })
             .collect();
         retained.reverse();
         retained.push(Retained {
             at: now,
-            bytes: series.current,
+            amount: series.current,
         });
         retained
     }
@@ -105,6 +106,32 @@ impl Growth {
     #[must_use]
     pub const fn resolution_ns(&self) -> u64 {
         self.width_ns
+    }
+}
+
+/// How outstanding memory has developed: its bytes, and the number of allocations in it.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// Bytes.
+    pub bytes: Growth,
+    /// Number of allocations.
+    pub count: Growth,
+}
+
+impl History {
+    /// A history that begins with nothing outstanding.
+    #[must_use]
+    pub fn new(started: BootTime) -> Self {
+        Self {
+            bytes: Growth::new(started),
+            count: Growth::new(started),
+        }
+    }
+
+    /// What is outstanding now.
+    pub fn set(&mut self, at: BootTime, amount: Amount) {
+        self.bytes.set(at, amount.bytes);
+        self.count.set(at, amount.count);
     }
 }
 
@@ -125,8 +152,8 @@ mod tests {
         }
         growth.set(BootTime(10_000 * MS), 3);
         let retained = growth.retained(BootTime(11_000 * MS));
-        assert!(retained.iter().all(|r| r.bytes <= 3));
-        assert_eq!(retained.last().map(|r| r.bytes), Some(3));
+        assert!(retained.iter().all(|r| r.amount <= 3));
+        assert_eq!(retained.last().map(|r| r.amount), Some(3));
     }
 
     proptest! {
@@ -143,7 +170,7 @@ mod tests {
             }
             let retained = growth.retained(BootTime(at + MS));
             prop_assert!(retained.len() <= SLOTS + 1);
-            prop_assert!(retained.windows(2).all(|w| w[0].bytes <= w[1].bytes && w[0].at <= w[1].at));
+            prop_assert!(retained.windows(2).all(|w| w[0].amount <= w[1].amount && w[0].at <= w[1].at));
         }
     }
 }

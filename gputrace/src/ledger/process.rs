@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     allocations::{Allocation, Allocations, ContextIndex, Freed, SiteIndex},
     contexts::ContextTable,
-    growth::Growth,
+    growth::History,
 };
 use crate::event::{
     BootTime, Call, Exit, ExitSource, Losses, Op, Outcome, Pid, ProcessSeen, Sighting, StackId,
@@ -128,7 +128,7 @@ pub struct Site {
     /// Latest one.
     pub latest: BootTime,
     /// How `live` has developed.
-    pub growth: Growth,
+    pub history: History,
 }
 
 impl Site {
@@ -141,7 +141,7 @@ impl Site {
             failed: Amount::default(),
             first: at,
             latest: at,
-            growth: Growth::new(at),
+            history: History::new(at),
         }
     }
 }
@@ -165,8 +165,8 @@ pub struct Process {
     pub calls: Option<(BootTime, BootTime)>,
     /// cgroup at the latest call.
     pub cgroup_id: u64,
-    /// How the live bytes have developed.
-    pub growth: Growth,
+    /// How its live memory has developed.
+    pub history: History,
     ended: Option<Ended>,
     sites: Vec<Site>,
     site_index: HashMap<Option<StackId>, SiteIndex>,
@@ -185,7 +185,7 @@ impl Process {
             executed: 0,
             calls: None,
             cgroup_id: 0,
-            growth: Growth::new(now),
+            history: History::new(now),
             ended: None,
             sites: Vec::new(),
             site_index: HashMap::new(),
@@ -233,11 +233,11 @@ impl Process {
             self.contexts.live = 0;
             for site in &mut self.sites {
                 site.live = Amount::default();
-                site.growth.set(seen.at, 0);
+                site.history.set(seen.at, Amount::default());
             }
             // The new image has other code at the same addresses.
             self.site_index.clear();
-            self.growth.set(seen.at, 0);
+            self.history.set(seen.at, Amount::default());
         }
         // A process that is already known keeps its first sighting's parent: later it may have
         // been adopted.
@@ -389,8 +389,8 @@ impl Process {
             self.no_longer_live(&replaced, call.returned);
         }
         let site = &mut self.sites[index.0 as usize];
-        site.growth.set(call.returned, site.live.bytes);
-        self.growth.set(call.returned, self.memory.live.bytes);
+        site.history.set(call.returned, site.live);
+        self.history.set(call.returned, self.memory.live);
         self.count_awaiting();
         false
     }
@@ -405,8 +405,8 @@ impl Process {
         self.memory.live.remove(allocation.bytes);
         let site = &mut self.sites[allocation.site.0 as usize];
         site.live.remove(allocation.bytes);
-        site.growth.set(at, site.live.bytes);
-        self.growth.set(at, self.memory.live.bytes);
+        site.history.set(at, site.live);
+        self.history.set(at, self.memory.live);
     }
 
     fn freed(&mut self, address: u64, entered: BootTime) {

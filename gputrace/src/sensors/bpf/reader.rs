@@ -16,7 +16,10 @@ use gputrace_ebpf::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{BpfError, Probes, Programs};
-use crate::event;
+use crate::{
+    clock::{self, Moment},
+    event,
+};
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -56,11 +59,12 @@ pub struct Reader {
 }
 
 impl Programs {
-    /// Starts the programs: every probe is in place.
+    /// Starts the programs: every probe is in place. Returns the moment from which on they see every
+    /// call.
     ///
     /// # Errors
     /// Where a map cannot be used.
-    pub fn start(mut self, probes: Probes) -> Result<Reader, BpfError> {
+    pub fn start(mut self, probes: Probes) -> Result<(Reader, Moment), BpfError> {
         let mut take = |name: &'static str| {
             self.ebpf
                 .take_map(name)
@@ -89,7 +93,7 @@ impl Programs {
             .control
             .set(CONTROL_ACTIVE, 1, 0)
             .map_err(error("CONTROL"))?;
-        Ok(reader)
+        Ok((reader, clock::moment()))
     }
 }
 

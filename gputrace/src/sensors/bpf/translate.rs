@@ -191,6 +191,7 @@ impl Translator {
         each(Event::Process(ProcessSeen {
             pid,
             at: BootTime(record.time_ns),
+            started: BootTime(record.start_ns),
             sighting,
             parent: Pid::from_start_ns(record.parent_tgid, record.parent_start_ns),
             namespace_pid: (record.namespace_level > 0).then_some(record.namespace_pid),
