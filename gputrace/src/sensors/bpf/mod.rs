@@ -6,6 +6,7 @@ mod offsets;
 mod probes;
 mod reader;
 mod translate;
+mod trial;
 
 use std::{
     io,
@@ -24,6 +25,7 @@ pub use multi::MultiError;
 pub use probes::{AttachMethod, Probe, Probes};
 pub use reader::{Reader, RecordedLoss};
 pub use translate::Translator;
+pub use trial::{Trial, needed_members};
 
 use crate::{
     cuda::FunctionId,
@@ -92,6 +94,9 @@ pub enum BpfError {
         /// Why.
         source: Box<MultiError>,
     },
+    /// The programs for `uprobe.multi` were refused.
+    #[error(transparent)]
+    Multi(Box<MultiError>),
     /// The ring buffer could not be waited for.
     #[error("the ring buffer could not be read: {0}")]
     Wait(#[source] io::Error),
@@ -143,6 +148,15 @@ impl Programs {
     /// # Errors
     /// Where the kernel lacks what they need or refuses them.
     pub fn load(settings: Settings) -> Result<Self, BpfError> {
+        let mut programs = Self::create(settings)?;
+        for (program, tracepoint) in TRACEPOINTS {
+            programs.attach_tracepoint(program, tracepoint)?;
+        }
+        Ok(programs)
+    }
+
+    /// Creates the maps and fills them; no program is loaded yet.
+    fn create(settings: Settings) -> Result<Self, BpfError> {
         let release = Release::running()
             .filter(|release| release.has_ring_buffer())
             .ok_or_else(|| BpfError::OldKernel {
@@ -159,9 +173,9 @@ impl Programs {
         let ring = u64::from(settings.ring_bytes);
         let only_targets = u32::from(!settings.targets.is_empty());
         let want_stacks = u32::from(settings.stacks);
-        let (wake_at, congested_at) = (ring / 64, ring / 2);
-        // Half of the ring is shared out in a congestion: to 64 processes at once.
-        let share = ring / 2 / (size_of::<gputrace_ebpf::CallRecord>() as u64 + 8) / 64;
+        let (wake_at, congested_at) = (ring / 64, ring / 4 * 3);
+        // The last quarter of the ring is shared out: to 64 processes at once.
+        let share = ring / 4 / (size_of::<gputrace_ebpf::CallRecord>() as u64 + 8) / 64;
         let mut loader = EbpfLoader::new();
         for (name, value) in &constants {
             loader.override_global(name, value, true);
@@ -191,13 +205,6 @@ impl Programs {
             release,
         };
         programs.fill_tables()?;
-        for (program, tracepoint) in [
-            ("process_fork", "sched_process_fork"),
-            ("process_exec", "sched_process_exec"),
-            ("process_exit", "sched_process_exit"),
-        ] {
-            programs.attach_tracepoint(program, tracepoint)?;
-        }
         Ok(programs)
     }
 
@@ -232,33 +239,49 @@ impl Programs {
     }
 
     fn attach_tracepoint(&mut self, name: &str, tracepoint: &str) -> Result<(), BpfError> {
+        let program = self.load_tracepoint(name)?;
+        program
+            .attach(tracepoint)
+            .map(drop)
+            .map_err(refused(name))
+    }
+
+    fn load_tracepoint(&mut self, name: &str) -> Result<&mut RawTracePoint, BpfError> {
         let program: &mut RawTracePoint = self
             .ebpf
             .program_mut(name)
             .and_then(|program| program.try_into().ok())
             .ok_or_else(|| BpfError::Missing(name.to_owned()))?;
-        program
-            .load()
-            .and_then(|()| program.attach(tracepoint))
-            .map(drop)
-            .map_err(|source| {
-                if mentions_permission(&source) {
-                    BpfError::NotPermitted {
-                        what: "eBPF programs to be loaded",
-                    }
-                } else {
-                    BpfError::Program {
-                        program: name.to_owned(),
-                        source: Box::new(source),
-                    }
-                }
-            })
+        program.load().map_err(refused(name))?;
+        Ok(program)
     }
 
     /// Whether the stacks that were asked for are taken.
     #[must_use]
     pub const fn takes_stacks(&self) -> bool {
         self.settings.stacks
+    }
+}
+
+/// The programs at tracepoints of the scheduler: (program, tracepoint).
+const TRACEPOINTS: [(&str, &str); 3] = [
+    ("process_fork", "sched_process_fork"),
+    ("process_exec", "sched_process_exec"),
+    ("process_exit", "sched_process_exit"),
+];
+
+fn refused(program: &str) -> impl Fn(ProgramError) -> BpfError {
+    move |source| {
+        if mentions_permission(&source) {
+            BpfError::NotPermitted {
+                what: "eBPF programs to be loaded",
+            }
+        } else {
+            BpfError::Program {
+                program: program.to_owned(),
+                source: Box::new(source),
+            }
+        }
     }
 }
 

@@ -137,7 +137,7 @@ impl Reader {
         // Each process gets a new share of the ring once as much room as was shared out is free
         // again.
         let caught_up = read < most && read > 0;
-        if caught_up || self.read_bytes > self.ring_bytes / 2 {
+        if caught_up || self.read_bytes > self.ring_bytes / 4 {
             self.read_bytes = 0;
             self.episode += 1;
             self.control
