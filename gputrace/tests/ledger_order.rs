@@ -13,13 +13,26 @@ use gputrace::{
 };
 use proptest::prelude::*;
 
-const PID: Pid = Pid { tgid: 100, start_ticks: 1 };
+const PID: Pid = Pid {
+    tgid: 100,
+    start_ticks: 1,
+};
 
 #[derive(Clone, Copy, Debug)]
 enum Doing {
     Nothing,
-    Allocating { entered: u64, bytes: u64, address: Option<u64>, returned: Option<u64> },
-    Freeing { entered: u64, address: u64, done: bool, returned: Option<u64> },
+    Allocating {
+        entered: u64,
+        bytes: u64,
+        address: Option<u64>,
+        returned: Option<u64>,
+    },
+    Freeing {
+        entered: u64,
+        address: u64,
+        done: bool,
+        returned: Option<u64>,
+    },
 }
 
 /// The program, the driver and the probes.
@@ -55,35 +68,92 @@ impl Model {
             },
             Doing::Nothing => {
                 let address = self.held.swap_remove(choice as usize % self.held.len());
-                Doing::Freeing { entered: now, address, done: false, returned: None }
+                Doing::Freeing {
+                    entered: now,
+                    address,
+                    done: false,
+                    returned: None,
+                }
             }
-            Doing::Allocating { entered, bytes, address: None, .. } => {
+            Doing::Allocating {
+                entered,
+                bytes,
+                address: None,
+                ..
+            } => {
                 let address = self.free_addresses.pop().unwrap_or_else(|| {
                     self.next_address += 0x1000;
                     self.next_address
                 });
                 assert_eq!(self.live.insert(address, bytes), None);
                 self.allocated += 1;
-                Doing::Allocating { entered, bytes, address: Some(address), returned: None }
+                Doing::Allocating {
+                    entered,
+                    bytes,
+                    address: Some(address),
+                    returned: None,
+                }
             }
-            Doing::Allocating { entered, bytes, address, returned: None } => {
-                Doing::Allocating { entered, bytes, address, returned: Some(now) }
-            }
-            Doing::Allocating { entered, bytes, address, returned: Some(returned) } => {
-                self.submit(tid, entered, returned, "cuMemAlloc_v2", Op::Allocate { bytes, address });
+            Doing::Allocating {
+                entered,
+                bytes,
+                address,
+                returned: None,
+            } => Doing::Allocating {
+                entered,
+                bytes,
+                address,
+                returned: Some(now),
+            },
+            Doing::Allocating {
+                entered,
+                bytes,
+                address,
+                returned: Some(returned),
+            } => {
+                self.submit(
+                    tid,
+                    entered,
+                    returned,
+                    "cuMemAlloc_v2",
+                    Op::Allocate { bytes, address },
+                );
                 self.held.extend(address);
                 Doing::Nothing
             }
-            Doing::Freeing { entered, address, done: false, .. } => {
+            Doing::Freeing {
+                entered,
+                address,
+                done: false,
+                ..
+            } => {
                 assert!(self.live.remove(&address).is_some());
                 self.free_addresses.push(address);
                 self.freed += 1;
-                Doing::Freeing { entered, address, done: true, returned: None }
+                Doing::Freeing {
+                    entered,
+                    address,
+                    done: true,
+                    returned: None,
+                }
             }
-            Doing::Freeing { entered, address, done, returned: None } => {
-                Doing::Freeing { entered, address, done, returned: Some(now) }
-            }
-            Doing::Freeing { entered, address, returned: Some(returned), .. } => {
+            Doing::Freeing {
+                entered,
+                address,
+                done,
+                returned: None,
+            } => Doing::Freeing {
+                entered,
+                address,
+                done,
+                returned: Some(now),
+            },
+            Doing::Freeing {
+                entered,
+                address,
+                returned: Some(returned),
+                ..
+            } => {
                 self.submit(tid, entered, returned, "cuMemFree_v2", Op::Free { address });
                 Doing::Nothing
             }
@@ -141,17 +211,26 @@ fn ledger(calls: impl IntoIterator<Item = Call>) -> Ledger {
 }
 
 fn memory(ledger: &Ledger) -> Memory {
-    ledger.get(PID).map(|process| process.memory).unwrap_or_default()
+    ledger
+        .get(PID)
+        .map(|process| process.memory)
+        .unwrap_or_default()
 }
 
 fn live(ledger: &Ledger) -> BTreeMap<u64, u64> {
     ledger.get(PID).map_or_else(BTreeMap::new, |process| {
-        process.allocations().map(|a| (a.address, a.bytes)).collect()
+        process
+            .allocations()
+            .map(|a| (a.address, a.bytes))
+            .collect()
     })
 }
 
 fn schedules() -> impl Strategy<Value = (usize, Vec<(usize, u32)>)> {
-    (1..9_usize, prop::collection::vec((0..8_usize, any::<u32>()), 0..800))
+    (
+        1..9_usize,
+        prop::collection::vec((0..8_usize, any::<u32>()), 0..800),
+    )
 }
 
 proptest! {
@@ -283,8 +362,11 @@ proptest! {
                 &ledger, &gputrace::analysis::Filter::default(),
                 gputrace::analysis::Thresholds::default(), BootTime(100), None,
             );
-            prop_assert!(report.processes.iter().all(|p| p.memory.live.count as usize == ledger
-                .get(Pid { tgid: p.tgid, start_ticks: 0 }).unwrap().allocations().count()));
+            for process in &report.processes {
+                let pid = Pid { tgid: process.tgid, start_ticks: 0 };
+                let kept = ledger.get(pid).unwrap().allocations().count() as u64;
+                prop_assert_eq!(process.memory.live.count, kept);
+            }
         }
     }
 }
