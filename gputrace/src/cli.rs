@@ -44,6 +44,7 @@ Exit status: 0 done (also when ended by Ctrl-C), 1 leaks were found and --exit-c
 #[derive(Debug, Subcommand)]
 pub enum Subcommands {
     /// Says whether this machine can be traced, what is missing and what to do
+    #[command(after_help = "Exit status: 0 it can be traced, 2 it cannot.")]
     Doctor(Doctor),
     /// Prints a shell's completions
     Completions {
@@ -69,6 +70,9 @@ pub struct Doctor {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Colour the answer
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
+    pub color: Color,
     /// Sources that are looked at.
     #[command(flatten)]
     pub sources: Sources,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     analysis::{Kind, Thresholds, Verdict},
+    doctor::Diagnosis,
     event::{Coverage, Event},
     evidence::Evidence,
     ledger::{Amount, Contexts, Memory},
@@ -59,6 +60,8 @@ pub enum Body {
     Snapshot(Box<Report>),
     /// How things stood at the end: the last line.
     Report(Box<Report>),
+    /// Whether this machine can be traced: the answer of `gputrace doctor --json`.
+    Doctor(Diagnosis),
 }
 
 /// Tracing has begun.

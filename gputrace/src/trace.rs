@@ -1,7 +1,7 @@
 //! A run of live tracing: sensors, engine, output and signals, put together.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     os::fd::{AsFd as _, BorrowedFd},
     path::PathBuf,
     sync::mpsc::sync_channel,
@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     analysis::{Filter, Thresholds},
-    cli::{Color, Trace},
+    cli::Trace,
     clock::{self, Moment},
     engine::{Command, Control, Engine, Settings},
     event::{Coverage, Event, NotProbed, Pid},
@@ -29,7 +29,7 @@ use crate::{
     },
     ledger::Limits,
     output::{Format, write_all},
-    render::{ndjson, table::Style},
+    render::{ndjson, terminal},
     report::{EndedBy, Report, Start},
     sensors::{
         bpf::{self, BpfError, Probes, Programs, Reader, Release},
@@ -447,29 +447,7 @@ fn format(flags: &Trace) -> Format {
     if flags.json {
         return Format::Ndjson;
     }
-    let terminal = io::stdout().is_terminal();
-    let color = match flags.color {
-        Color::Always => true,
-        Color::Never => false,
-        Color::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
-    };
-    Format::Table(Style {
-        color,
-        width: terminal_width().unwrap_or(120),
-    })
-}
-
-/// Columns of the terminal on stdout, if it is one.
-fn terminal_width() -> Option<u16> {
-    let mut size = libc::winsize {
-        ws_row: 0,
-        ws_col: 0,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    // SAFETY: the request writes a winsize, and gets one.
-    let result = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    (result == 0 && size.ws_col >= 40).then_some(size.ws_col)
+    Format::Table(terminal::style(flags.color, 120))
 }
 
 /// Says that tracing has begun: on stdout in JSON, on stderr otherwise.

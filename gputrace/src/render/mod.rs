@@ -2,3 +2,4 @@
 
 pub mod ndjson;
 pub mod table;
+pub mod terminal;

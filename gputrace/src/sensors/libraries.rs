@@ -72,7 +72,11 @@ pub fn find(explicit: &[PathBuf]) -> Targets {
     found
 }
 
-fn target(found: Found) -> Result<Target, String> {
+/// Looks for the places to probe in one copy.
+///
+/// # Errors
+/// Why there are none.
+pub fn target(found: Found) -> Result<Target, String> {
     let wanted: Vec<&str> = FunctionId::all().map(FunctionId::symbol).collect();
     let functions =
         elf::functions(found.file(), &found.path, &wanted).map_err(|e| e.to_string())?;

@@ -240,10 +240,7 @@ impl Programs {
 
     fn attach_tracepoint(&mut self, name: &str, tracepoint: &str) -> Result<(), BpfError> {
         let program = self.load_tracepoint(name)?;
-        program
-            .attach(tracepoint)
-            .map(drop)
-            .map_err(refused(name))
+        program.attach(tracepoint).map(drop).map_err(refused(name))
     }
 
     fn load_tracepoint(&mut self, name: &str) -> Result<&mut RawTracePoint, BpfError> {

@@ -1,0 +1,450 @@
+//! Checks of the kernel: its version, its types, and what it allows.
+
+use std::{io, path::Path};
+
+use super::{
+    diagnosis::{Check, State},
+    machine::Machine,
+};
+use crate::{
+    identity::escape_at_most,
+    sensors::{
+        bpf::{AttachMethod, BpfError, Release, Trial, needed_members},
+        btf::{Btf, BtfError, KERNEL_BTF},
+    },
+};
+
+/// The kernel's version; `None` if it says nothing that can be read.
+pub fn release(machine: &Machine) -> (Option<Release>, Check) {
+    let text = machine.read("proc/sys/kernel/osrelease");
+    let release = text.as_deref().ok().and_then(Release::parse);
+    let why = "The ring buffer needs 5.8; attach cookies came with 5.15, uprobe.multi with 6.6";
+    let check = |found: String| Check::ok("kernel", found, why).needed();
+    let found = match &text {
+        Ok(text) => format!("Linux {}", escape_at_most(text.as_bytes(), 100)),
+        Err(error) => format!("the version cannot be read: {error}"),
+    };
+    let check = match release {
+        Some(release) if release.has_ring_buffer() => check(found),
+        Some(_) => check(found)
+            .state(State::Missing)
+            .advice("boot Linux 5.8 or later; 6.6 or later is best"),
+        None => check(found)
+            .state(State::Unknown)
+            .advice("mount /proc, and run on Linux 5.8 or later"),
+    };
+    (release, check)
+}
+
+/// The kernel's own type information, with every member that the programs need.
+pub fn btf(machine: &Machine) -> Check {
+    let path = machine.path(KERNEL_BTF.trim_start_matches('/'));
+    let members =
+        Btf::read(&path).and_then(|btf| needed_members(&btf, &machine.path("proc/cgroups")));
+    judge_btf(members, &path)
+}
+
+fn judge_btf(members: Result<usize, BtfError>, path: &Path) -> Check {
+    let why = "It tells where the kernel keeps what identifies a process";
+    let check = |found: String| Check::ok("btf", found, why).needed();
+    match members {
+        Ok(members) => check(format!(
+            "{}: all {members} facts that are needed",
+            path.display()
+        )),
+        Err(error) => {
+            let advice = match &error {
+                BtfError::Unreadable { source, .. }
+                    if source.kind() == io::ErrorKind::PermissionDenied =>
+                {
+                    "run as root"
+                }
+                BtfError::Unreadable { .. } => {
+                    "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y (the distributions' own \
+                     are, since about 2021); in a container, mount /sys"
+                }
+                _ => {
+                    "please report this together with the output of 'uname -a': this version of \
+                     gputrace does not know this kernel's structures"
+                }
+            };
+            check(error.to_string())
+                .state(State::Missing)
+                .advice(advice)
+        }
+    }
+}
+
+/// Kernel lockdown. `accepted`: the kernel took the programs, which it does not when locked down.
+pub fn lockdown(machine: &Machine, accepted: bool) -> Check {
+    let text = machine.read("sys/kernel/security/lockdown").ok();
+    judge_lockdown(text.as_deref(), accepted)
+}
+
+fn judge_lockdown(text: Option<&str>, accepted: bool) -> Check {
+    let why = "In the mode 'confidentiality' no program may read the kernel's memory";
+    let check = |found: &str| Check::ok("lockdown", found, why).needed();
+    match text.and_then(chosen) {
+        Some("confidentiality") => check("mode 'confidentiality'")
+            .state(State::Missing)
+            .advice(
+                "boot without lockdown=confidentiality on the kernel's command line; the mode \
+             'integrity' is no obstacle",
+            ),
+        Some("integrity") => check("mode 'integrity', which is no obstacle"),
+        Some("none") => check("none"),
+        // What the kernel did says more than what it says.
+        _ if accepted => check("none, or not in the way: the kernel took the programs"),
+        _ => check("the kernel does not say (its securityfs is not mounted or not readable)")
+            .state(State::Unknown)
+            .advice("run as root; the kernel then shows whether it takes the programs"),
+    }
+}
+
+/// The value in brackets or parentheses, as the kernel marks the chosen one of several.
+fn chosen(text: &str) -> Option<&str> {
+    text.split_whitespace().find_map(|word| {
+        word.strip_prefix('[')
+            .and_then(|word| word.strip_suffix(']'))
+            .or_else(|| word.strip_prefix('(')?.strip_suffix(')'))
+    })
+}
+
+/// What unprivileged processes may do; says why root is needed.
+pub fn sysctls(machine: &Machine, privileged: bool) -> Check {
+    let value = |name: &str| {
+        machine
+            .read(&format!("proc/sys/kernel/{name}"))
+            .map_or_else(
+                |_| "not there".to_owned(),
+                |text| escape_at_most(text.as_bytes(), 20),
+            )
+    };
+    let found = format!(
+        "perf_event_paranoid is {}, unprivileged_bpf_disabled is {}",
+        value("perf_event_paranoid"),
+        value("unprivileged_bpf_disabled"),
+    );
+    let why = if privileged {
+        "They limit processes without privileges, which this one is not"
+    } else {
+        "They limit processes without privileges; no value of them lets such a one trace others"
+    };
+    Check::ok("sysctls", found, why).state(State::Note)
+}
+
+/// The perf events that probes are made of where the kernel has no uprobe.multi.
+pub fn uprobe_events(machine: &Machine, method: Option<AttachMethod>) -> Check {
+    let path = "sys/bus/event_source/devices/uprobe";
+    let there = machine.has(path);
+    let found = format!("/{path} is {}", if there { "there" } else { "not there" });
+    match method {
+        Some(AttachMethod::UprobeMulti) => Check::ok(
+            "uprobe_events",
+            found,
+            "Not used on this kernel: uprobe.multi is better",
+        )
+        .state(if there { State::Ok } else { State::Note }),
+        _ => {
+            let why = "Before 6.6 each probe is such an event";
+            let check = Check::ok("uprobe_events", found, why).needed();
+            if there {
+                check
+            } else {
+                check.state(State::Missing).advice(
+                    "boot a kernel built with CONFIG_UPROBE_EVENTS=y; in a container, mount /sys",
+                )
+            }
+        }
+    }
+}
+
+/// Probes on functions of the kernel.
+pub fn kprobes(machine: &Machine) -> Check {
+    let there = machine.has("sys/bus/event_source/devices/kprobe");
+    Check::ok(
+        "kprobes",
+        if there { "there" } else { "not there" },
+        "Not needed yet: gputrace uses uprobes and the scheduler's tracepoints, neither kprobes \
+         nor fentry",
+    )
+    .state(if there { State::Ok } else { State::Note })
+}
+
+/// Whether user stacks can be walked without danger.
+pub fn user_stacks(release: Option<Release>) -> Check {
+    let why = "They show how a call site was reached";
+    match release {
+        None => Check::ok("user_stacks", "not known for this kernel", why).state(State::Unknown),
+        Some(release) => match release.refuses_user_stacks() {
+            None => Check::ok("user_stacks", "no trouble is known on this kernel", why),
+            Some(reason) => Check::ok("user_stacks", reason, why)
+                .state(State::Warning)
+                .advice("boot another kernel than 6.6, or do without; nothing needs to be given"),
+        },
+    }
+}
+
+/// The preemption model: a panic was reported where it meets private stacks.
+pub fn preemption(machine: &Machine, release: Option<Release>) -> Check {
+    let read = |path| machine.read(path).unwrap_or_default();
+    let model = preemption_model(
+        &read("proc/version"),
+        &read("sys/kernel/debug/sched/preempt"),
+        &read("proc/cmdline"),
+    );
+    judge_preemption(model, release)
+}
+
+/// How the kernel preempts itself; `None`: it does not say.
+fn preemption_model(version: &str, debugfs: &str, cmdline: &str) -> Option<String> {
+    let has = |word| version.split_whitespace().any(|it| it == word);
+    if has("PREEMPT_RT") {
+        return Some("rt".to_owned());
+    }
+    if let Some(model) = chosen(debugfs) {
+        return Some(escape_at_most(model.as_bytes(), 20));
+    }
+    if has("PREEMPT_DYNAMIC") {
+        return cmdline
+            .split_whitespace()
+            .filter_map(|word| word.strip_prefix("preempt="))
+            .next_back()
+            .map(|model| escape_at_most(model.as_bytes(), 20));
+    }
+    if version.is_empty() {
+        return None;
+    }
+    Some(
+        if has("PREEMPT") {
+            "full"
+        } else {
+            "none or voluntary"
+        }
+        .to_owned(),
+    )
+}
+
+fn judge_preemption(model: Option<String>, release: Option<Release>) -> Check {
+    let preemptible = model
+        .as_deref()
+        .is_none_or(|model| matches!(model, "full" | "lazy" | "rt"));
+    let found = model.map_or_else(
+        || "chosen at boot, and only root can read which".to_owned(),
+        |model| format!("'{model}'"),
+    );
+    // Programs at probes have private stacks since 6.13.
+    let affected = release.is_none_or(|release| release.at_least(6, 13)) && preemptible;
+    if affected {
+        Check::ok(
+            "preemption",
+            found,
+            "A panic under load was reported for probes on preemptible kernels since 6.13 \
+             (opentelemetry-ebpf-instrumentation#3056; the cause is suspected, not proven). \
+             gputrace's programs are few and use little stack",
+        )
+        .state(State::Note)
+    } else {
+        let why = "No trouble with probes is known for this model and version";
+        Check::ok("preemption", found, why)
+    }
+}
+
+/// Why the kernel was not asked.
+pub const NOT_TRIED: &str = "not tried without the privileges";
+
+/// What the kernel said to the programs. `None`: it was not asked. The second check is about the
+/// probes.
+pub fn programs(
+    trial: Option<&Result<Trial, BpfError>>,
+    release: Option<Release>,
+    sys_admin: bool,
+) -> [Check; 2] {
+    let programs = |found: String| {
+        let why = "The kernel's verifier must accept them; they were loaded and thrown away";
+        Check::ok("programs", found, why).needed()
+    };
+    match trial {
+        None => {
+            let advice = "run the doctor as root: sudo gputrace doctor";
+            let unknown = |check: Check| check.state(State::Unknown).advice(advice);
+            let method = release.map_or_else(
+                || "unknown".to_owned(),
+                |release| AttachMethod::best(release).label().to_owned(),
+            );
+            [
+                unknown(programs(NOT_TRIED.to_owned())),
+                unknown(probes(format!(
+                    "{method}, by the kernel's version; {NOT_TRIED}"
+                ))),
+            ]
+        }
+        Some(Err(error)) => {
+            let refused = programs(short(error))
+                .state(State::Missing)
+                .advice(advice(error));
+            let probes = probes("not tried, since the programs were refused".to_owned());
+            [refused, probes.state(State::Unknown)]
+        }
+        Some(Ok(trial)) => [
+            programs("accepted by the kernel".to_owned()),
+            judge_probes(trial, sys_admin),
+        ],
+    }
+}
+
+fn probes(found: String) -> Check {
+    Check::ok("probes", found, "How gputrace sees calls into libcuda").needed()
+}
+
+fn judge_probes(trial: &Trial, sys_admin: bool) -> Check {
+    let method = trial.method.label();
+    match (&trial.probes, trial.method) {
+        (Err(error), AttachMethod::UprobeMulti) => probes(format!("{method}: {}", short(error)))
+            .state(State::Missing)
+            .advice("give --attach perf-event; and please report this with 'uname -a'"),
+        (Err(error), _) => probes(format!("{method}: {}", short(error)))
+            .state(State::Missing)
+            .advice(advice(error)),
+        (Ok(()), AttachMethod::UprobeMulti) => {
+            probes(format!("{method}: one link for all functions of a library"))
+        }
+        // The kernel asks for it when a uprobe is opened as a perf event (EACCES on 6.18).
+        (Ok(()), _) if !sys_admin => probes(format!("{method}, which need CAP_SYS_ADMIN"))
+            .state(State::Missing)
+            .advice("run as root, or give gputrace CAP_SYS_ADMIN"),
+        (Ok(()), _) => probes(format!("{method}: two for each function"))
+            .state(State::Warning)
+            .advice(
+                "Linux 6.6 or later takes all probes out at once; here each takes it 0.1 s when \
+                 tracing ends, which gputrace leaves to a process in the background",
+            ),
+    }
+}
+
+fn advice(error: &BpfError) -> &'static str {
+    match error {
+        BpfError::NotPermitted { .. } => {
+            "the capabilities are there, so something else forbids it: a seccomp filter or a \
+             security module. In a container: docker run --privileged, or \
+             securityContext.privileged in Kubernetes"
+        }
+        BpfError::Btf(_) => "see btf",
+        BpfError::OldKernel { .. } => "see kernel",
+        _ => "please report this together with the output of 'uname -a'",
+    }
+}
+
+/// An error in one line; a verifier's log can have thousands.
+fn short(error: &BpfError) -> String {
+    let text = error.to_string();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    escape_at_most(words.join(" ").as_bytes(), 400)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn release(text: &str) -> Option<Release> {
+        Release::parse(text)
+    }
+
+    #[test]
+    fn lockdown_modes() {
+        let state = |text, accepted| judge_lockdown(text, accepted).state;
+        assert_eq!(
+            state(Some("[none] integrity confidentiality"), false),
+            State::Ok
+        );
+        assert_eq!(
+            state(Some("none [integrity] confidentiality"), false),
+            State::Ok
+        );
+        assert_eq!(
+            state(Some("none integrity [confidentiality]"), true),
+            State::Missing
+        );
+        for text in [None, Some(""), Some("garbage"), Some("[new]")] {
+            assert_eq!(state(text, false), State::Unknown, "{text:?}");
+            assert_eq!(state(text, true), State::Ok, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn preemption_models() {
+        let dynamic = "Linux version 6.12.0 (x@y) #1 SMP PREEMPT_DYNAMIC";
+        let model = |version, debugfs, cmdline| preemption_model(version, debugfs, cmdline);
+        assert_eq!(
+            model(dynamic, "none voluntary (full) lazy", "").as_deref(),
+            Some("full")
+        );
+        assert_eq!(
+            model(dynamic, "", "quiet preempt=none preempt=lazy").as_deref(),
+            Some("lazy")
+        );
+        assert_eq!(model(dynamic, "", "quiet"), None);
+        assert_eq!(
+            model("Linux version 6.1 #1 SMP PREEMPT_RT Debian", "", "").as_deref(),
+            Some("rt")
+        );
+        assert_eq!(
+            model("Linux version 6.1 #1 SMP PREEMPT Debian", "", "").as_deref(),
+            Some("full")
+        );
+        assert_eq!(
+            model("Linux version 5.10 #1 SMP Debian", "", "").as_deref(),
+            Some("none or voluntary")
+        );
+        assert_eq!(model("", "", ""), None);
+    }
+
+    #[test]
+    fn preemption_is_noted_from_6_13_on_unless_the_kernel_is_not_preemptible() {
+        let state = |model: Option<&str>, version| {
+            judge_preemption(model.map(str::to_owned), version).state
+        };
+        for model in [Some("full"), Some("lazy"), Some("rt"), None] {
+            assert_eq!(state(model, release("6.13")), State::Note);
+            assert_eq!(state(model, None), State::Note);
+            assert_eq!(state(model, release("6.12")), State::Ok);
+        }
+        assert_eq!(state(Some("none"), release("6.18")), State::Ok);
+    }
+
+    #[test]
+    fn the_6_6_kernels_are_warned_of() {
+        assert_eq!(user_stacks(release("6.6.58")).state, State::Warning);
+        assert_eq!(user_stacks(release("6.8")).state, State::Ok);
+        assert_eq!(user_stacks(None).state, State::Unknown);
+    }
+
+    #[test]
+    fn perf_events_need_more_than_two_capabilities() {
+        let trial = |method| Trial {
+            method,
+            probes: Ok(()),
+        };
+        let perf = trial(AttachMethod::PerfEvent);
+        assert_eq!(judge_probes(&perf, false).state, State::Missing);
+        assert_eq!(judge_probes(&perf, true).state, State::Warning);
+        let multi = trial(AttachMethod::UprobeMulti);
+        assert_eq!(judge_probes(&multi, false).state, State::Ok);
+    }
+
+    #[test]
+    fn a_refusal_is_explained_in_one_short_line() {
+        let refused = Err(BpfError::NotPermitted {
+            what: "eBPF maps to be created",
+        });
+        let [programs, probes] = programs(Some(&refused), release("6.1"), true);
+        assert_eq!(
+            (programs.state, probes.state),
+            (State::Missing, State::Unknown)
+        );
+        assert!(programs.advice.unwrap().contains("seccomp"));
+        let log = Err(BpfError::Missing("line\n".repeat(10_000)));
+        let [programs, _] = super::programs(Some(&log), None, true);
+        assert!(programs.found.len() < 500 && !programs.found.contains('\n'));
+    }
+}
