@@ -212,7 +212,7 @@ fn judge_libcuda(found: &[FoundLibrary], not_probed: &[NotProbed]) -> Check {
     };
     let check = check(
         format!("{copies} with {functions}{lacking}"),
-        "A single-stepped probe costs each call 3 times as much, in a virtual machine 30 times",
+        "A single-stepped probe costs 3 times as much, in a virtual machine 30 times",
     );
     if slow > 0 {
         check.state(State::Warning).advice(
@@ -232,7 +232,7 @@ fn judge_libcuda(found: &[FoundLibrary], not_probed: &[NotProbed]) -> Check {
 
 /// What NVML said. `None`: it was not asked.
 pub fn nvml(sample: Option<Evidence<Sample>>) -> Check {
-    let why = "It tells how much of each GPU is used in all and by which processes";
+    let why = "It tells how much of each GPU is used, and by whom";
     let check = |found: String| Check::ok("nvml", found, why);
     let sample = match sample {
         None => return check("not asked: --no-nvml".to_owned()).state(State::Note),

@@ -18,7 +18,7 @@ use crate::{
 pub fn release(machine: &Machine) -> (Option<Release>, Check) {
     let text = machine.read("proc/sys/kernel/osrelease");
     let release = text.as_deref().ok().and_then(Release::parse);
-    let why = "The ring buffer needs 5.8; attach cookies came with 5.15, uprobe.multi with 6.6";
+    let why = "At least 5.8 is needed (ring buffer); 6.6 is best (uprobe.multi)";
     let check = |found: String| Check::ok("kernel", found, why).needed();
     let found = match &text {
         Ok(text) => format!("Linux {}", escape_at_most(text.as_bytes(), 100)),
@@ -49,7 +49,7 @@ fn judge_btf(members: Result<usize, BtfError>, path: &Path) -> Check {
     let check = |found: String| Check::ok("btf", found, why).needed();
     match members {
         Ok(members) => check(format!(
-            "{}: all {members} facts that are needed",
+            "all {members} members that are needed are in {}",
             path.display()
         )),
         Err(error) => {
@@ -82,7 +82,7 @@ pub fn lockdown(machine: &Machine, accepted: bool) -> Check {
 }
 
 fn judge_lockdown(text: Option<&str>, accepted: bool) -> Check {
-    let why = "In the mode 'confidentiality' no program may read the kernel's memory";
+    let why = "The mode 'confidentiality' forbids tracing";
     let check = |found: &str| Check::ok("lockdown", found, why).needed();
     match text.and_then(chosen) {
         Some("confidentiality") => check("mode 'confidentiality'")
@@ -94,7 +94,7 @@ fn judge_lockdown(text: Option<&str>, accepted: bool) -> Check {
         Some("integrity") => check("mode 'integrity', which is no obstacle"),
         Some("none") => check("none"),
         // What the kernel did says more than what it says.
-        _ if accepted => check("none, or not in the way: the kernel took the programs"),
+        _ if accepted => check("none, or not in the way: the programs were accepted"),
         _ => check("the kernel does not say (its securityfs is not mounted or not readable)")
             .state(State::Unknown)
             .advice("run as root; the kernel then shows whether it takes the programs"),
@@ -121,14 +121,14 @@ pub fn sysctls(machine: &Machine, privileged: bool) -> Check {
             )
     };
     let found = format!(
-        "perf_event_paranoid is {}, unprivileged_bpf_disabled is {}",
+        "perf_event_paranoid {}, unprivileged_bpf_disabled {}",
         value("perf_event_paranoid"),
         value("unprivileged_bpf_disabled"),
     );
     let why = if privileged {
-        "They limit processes without privileges, which this one is not"
+        "They bind only processes without privileges, which this one is not"
     } else {
-        "They limit processes without privileges; no value of them lets such a one trace others"
+        "They bind processes without privileges; no value lets such a one trace others"
     };
     Check::ok("sysctls", found, why).state(State::Note)
 }
@@ -137,7 +137,11 @@ pub fn sysctls(machine: &Machine, privileged: bool) -> Check {
 pub fn uprobe_events(machine: &Machine, method: Option<AttachMethod>) -> Check {
     let path = "sys/bus/event_source/devices/uprobe";
     let there = machine.has(path);
-    let found = format!("/{path} is {}", if there { "there" } else { "not there" });
+    let found = if there {
+        "there".to_owned()
+    } else {
+        format!("/{path} is not there")
+    };
     match method {
         Some(AttachMethod::UprobeMulti) => Check::ok(
             "uprobe_events",
@@ -165,8 +169,7 @@ pub fn kprobes(machine: &Machine) -> Check {
     Check::ok(
         "kprobes",
         if there { "there" } else { "not there" },
-        "Not needed yet: gputrace uses uprobes and the scheduler's tracepoints, neither kprobes \
-         nor fentry",
+        "Not needed yet, and neither is fentry",
     )
     .state(if there { State::Ok } else { State::Note })
 }
@@ -175,7 +178,9 @@ pub fn kprobes(machine: &Machine) -> Check {
 pub fn user_stacks(release: Option<Release>) -> Check {
     let why = "They show how a call site was reached";
     match release {
-        None => Check::ok("user_stacks", "not known for this kernel", why).state(State::Unknown),
+        None => Check::ok("user_stacks", "not known without the kernel's version", why)
+            .state(State::Unknown)
+            .advice("see kernel"),
         Some(release) => match release.refuses_user_stacks() {
             None => Check::ok("user_stacks", "no trouble is known on this kernel", why),
             Some(reason) => Check::ok("user_stacks", reason, why)
@@ -192,12 +197,16 @@ pub fn preemption(machine: &Machine, release: Option<Release>) -> Check {
         &read("proc/version"),
         &read("sys/kernel/debug/sched/preempt"),
         &read("proc/cmdline"),
+        &read(&format!(
+            "boot/config-{}",
+            read("proc/sys/kernel/osrelease")
+        )),
     );
     judge_preemption(model, release)
 }
 
 /// How the kernel preempts itself; `None`: it does not say.
-fn preemption_model(version: &str, debugfs: &str, cmdline: &str) -> Option<String> {
+fn preemption_model(version: &str, debugfs: &str, cmdline: &str, config: &str) -> Option<String> {
     let has = |word| version.split_whitespace().any(|it| it == word);
     if has("PREEMPT_RT") {
         return Some("rt".to_owned());
@@ -210,7 +219,8 @@ fn preemption_model(version: &str, debugfs: &str, cmdline: &str) -> Option<Strin
             .split_whitespace()
             .filter_map(|word| word.strip_prefix("preempt="))
             .next_back()
-            .map(|model| escape_at_most(model.as_bytes(), 20));
+            .map(|model| escape_at_most(model.as_bytes(), 20))
+            .or_else(|| configured(config).map(str::to_owned));
     }
     if version.is_empty() {
         return None;
@@ -225,12 +235,25 @@ fn preemption_model(version: &str, debugfs: &str, cmdline: &str) -> Option<Strin
     )
 }
 
+/// What the kernel was built to choose.
+fn configured(config: &str) -> Option<&'static str> {
+    let has = |option: &str| config.lines().any(|line| line == option);
+    [
+        ("CONFIG_PREEMPT_NONE=y", "none"),
+        ("CONFIG_PREEMPT_VOLUNTARY=y", "voluntary"),
+        ("CONFIG_PREEMPT_LAZY=y", "lazy"),
+        ("CONFIG_PREEMPT=y", "full"),
+    ]
+    .into_iter()
+    .find_map(|(option, model)| has(option).then_some(model))
+}
+
 fn judge_preemption(model: Option<String>, release: Option<Release>) -> Check {
     let preemptible = model
         .as_deref()
         .is_none_or(|model| matches!(model, "full" | "lazy" | "rt"));
     let found = model.map_or_else(
-        || "chosen at boot, and only root can read which".to_owned(),
+        || "chosen at boot; the kernel does not tell which".to_owned(),
         |model| format!("'{model}'"),
     );
     // Programs at probes have private stacks since 6.13.
@@ -239,9 +262,9 @@ fn judge_preemption(model: Option<String>, release: Option<Release>) -> Check {
         Check::ok(
             "preemption",
             found,
-            "A panic under load was reported for probes on preemptible kernels since 6.13 \
-             (opentelemetry-ebpf-instrumentation#3056; the cause is suspected, not proven). \
-             gputrace's programs are few and use little stack",
+            "On preemptible kernels since 6.13 a panic of hosts with probes under load was reported \
+             (opentelemetry-ebpf-instrumentation#3056, cause suspected). gputrace's programs are \
+             few and use little stack",
         )
         .state(State::Note)
     } else {
@@ -260,10 +283,8 @@ pub fn programs(
     release: Option<Release>,
     sys_admin: bool,
 ) -> [Check; 2] {
-    let programs = |found: String| {
-        let why = "The kernel's verifier must accept them; they were loaded and thrown away";
-        Check::ok("programs", found, why).needed()
-    };
+    let programs =
+        |found: String| Check::ok("programs", found, "The kernel must accept them first").needed();
     match trial {
         None => {
             let advice = "run the doctor as root: sudo gputrace doctor";
@@ -287,14 +308,14 @@ pub fn programs(
             [refused, probes.state(State::Unknown)]
         }
         Some(Ok(trial)) => [
-            programs("accepted by the kernel".to_owned()),
+            programs("accepted by the kernel; none was attached".to_owned()),
             judge_probes(trial, sys_admin),
         ],
     }
 }
 
 fn probes(found: String) -> Check {
-    Check::ok("probes", found, "How gputrace sees calls into libcuda").needed()
+    Check::ok("probes", found, "They see the calls into libcuda").needed()
 }
 
 fn judge_probes(trial: &Trial, sys_admin: bool) -> Check {
@@ -374,7 +395,9 @@ mod tests {
     #[test]
     fn preemption_models() {
         let dynamic = "Linux version 6.12.0 (x@y) #1 SMP PREEMPT_DYNAMIC";
-        let model = |version, debugfs, cmdline| preemption_model(version, debugfs, cmdline);
+        let model = |version, debugfs, cmdline| {
+            preemption_model(version, debugfs, cmdline, "CONFIG_PREEMPT_LAZY=n")
+        };
         assert_eq!(
             model(dynamic, "none voluntary (full) lazy", "").as_deref(),
             Some("full")
@@ -384,6 +407,12 @@ mod tests {
             Some("lazy")
         );
         assert_eq!(model(dynamic, "", "quiet"), None);
+        let built =
+            "CONFIG_PREEMPT_DYNAMIC=y\nCONFIG_PREEMPT_VOLUNTARY=y\n# CONFIG_PREEMPT is not set";
+        assert_eq!(
+            preemption_model(dynamic, "", "", built).as_deref(),
+            Some("voluntary")
+        );
         assert_eq!(
             model("Linux version 6.1 #1 SMP PREEMPT_RT Debian", "", "").as_deref(),
             Some("rt")

@@ -38,7 +38,7 @@ pub fn privileges(machine: &Machine) -> Privileges {
 }
 
 fn judge_privileges(status: &str, uid_map: &str) -> Privileges {
-    let why = "The kernel takes eBPF programs and probes only from privileged processes";
+    let why = "Only privileged processes may load eBPF programs";
     let check = |found: String| Check::ok("privileges", found, why).needed();
     let root = "run it as root: sudo gputrace ...";
     let Some(effective) = effective(status) else {
@@ -131,7 +131,7 @@ pub fn pid_namespace(machine: &Machine) -> Check {
 const INITIAL: &str = "pid:[4026531836]";
 
 fn judge_pid_namespace(link: Option<&str>, status: &str, init: Option<&str>) -> Check {
-    let why = "The kernel reports the PIDs of the initial namespace";
+    let why = "PIDs are reported as the initial one counts them";
     let init = init.map_or_else(
         || "process 1 cannot be seen".to_owned(),
         |comm| format!("process 1 is '{}'", escape_at_most(comm.as_bytes(), 20)),

@@ -1,6 +1,6 @@
 //! A diagnosis for people: one paragraph for each check, in 80 columns.
 
-use std::fmt;
+use std::{fmt, iter};
 
 use super::diagnosis::{Check, Diagnosis, FoundLibrary, State};
 use crate::render::table::Style;
@@ -8,6 +8,8 @@ use crate::render::table::Style;
 /// Columns of the state and of the name, each with the blank behind it.
 const STATE: usize = 9;
 const NAME: usize = 15;
+/// Where text begins.
+const INDENT: usize = STATE + NAME;
 /// Text narrower than this cannot be read; a narrow terminal then breaks the lines itself.
 const NARROWEST: usize = 30;
 /// Longer lines are hard to follow.
@@ -30,7 +32,8 @@ impl fmt::Display for Shown<'_> {
                     self.library(f, library)?;
                 }
                 for it in &self.diagnosis.not_probed {
-                    self.text(f, 0, "", &format!("not probed: {}: {}", it.path, it.reason))?;
+                    let line = format!("not probed: {}: {}", it.path, it.reason);
+                    self.text(f, [0, 2], "", &line)?;
                 }
             }
         }
@@ -51,21 +54,21 @@ mod ansi {
 
 impl Shown<'_> {
     fn check(&self, f: &mut fmt::Formatter<'_>, check: &Check) -> fmt::Result {
-        let state = self.painted(
-            colour(check.state),
-            &format!("{:STATE$}", check.state.label()),
-        );
+        let state = format!("{:STATE$}", check.state.label());
         let name = check.name.replace('_', " ");
-        write!(f, "{state}{name:NAME$}")?;
-        // The first line goes on behind the name.
-        let mut lines = wrap(&sentence(&check.found), self.width());
-        writeln!(f, "{}", lines.next().unwrap_or_default())?;
-        for line in lines {
-            writeln!(f, "{:indent$}{line}", "", indent = STATE + NAME)?;
+        write!(
+            f,
+            "{}{name:NAME$}",
+            self.painted(paint(check.state), &state)
+        )?;
+        let (found, why) = (sentence(&check.found), sentence(&check.why));
+        let lines = wrap(&[("", &found), (ansi::DIM, &why)], self.width());
+        // The first one goes on behind the name.
+        for (line, indent) in lines.iter().zip(iter::once(0).chain(iter::repeat(INDENT))) {
+            self.line(f, indent, line)?;
         }
-        self.text(f, 0, ansi::DIM, &sentence(&check.why))?;
         match &check.advice {
-            Some(advice) => self.text(f, 3, ansi::BOLD, &format!("-> {advice}")),
+            Some(advice) => self.text(f, [0, 3], ansi::BOLD, &format!("-> {advice}")),
             None => Ok(()),
         }
     }
@@ -78,13 +81,9 @@ impl Shown<'_> {
             1 => "by 1 process".to_owned(),
             n => format!("by {n} processes"),
         };
-        self.text(f, 0, "", &library.path)?;
-        self.text(
-            f,
-            2,
-            "",
-            &format!("  inode {}, mapped {mapped}", library.inode),
-        )?;
+        self.text(f, [0, 2], "", &library.path)?;
+        let line = format!("inode {}, mapped {mapped}", library.inode);
+        self.text(f, [2, 4], "", &line)?;
         let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
         let mut add = |place: String, function| match groups.iter_mut().find(|it| it.0 == place) {
             Some(group) => group.1.push(function),
@@ -105,7 +104,8 @@ impl Shown<'_> {
             add(format!("missing, {}", missing.reason), &missing.function);
         }
         for (place, functions) in groups {
-            self.text(f, 4, "", &format!("  {place}: {}", functions.join(", ")))?;
+            let line = format!("{place}: {}", functions.join(", "));
+            self.text(f, [2, 4], "", &line)?;
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Shown<'_> {
             .filter(|check| check.prevents_tracing())
             .map(|check| check.name.replace('_', " "))
             .collect();
-        let (colour, text) = if self.diagnosis.can_trace {
+        let (paint, text) = if self.diagnosis.can_trace {
             (ansi::GREEN, "This machine can be traced.".to_owned())
         } else {
             let obstacles = obstacles.join(", ");
@@ -126,8 +126,8 @@ impl Shown<'_> {
             (ansi::RED, text)
         };
         writeln!(f)?;
-        for line in wrap(&text, STATE + NAME + self.width()) {
-            writeln!(f, "{}", self.painted(colour, &line))?;
+        for line in wrap(&[(paint, &text)], INDENT + self.width()) {
+            self.line(f, 0, &line)?;
         }
         Ok(())
     }
@@ -136,25 +136,35 @@ impl Shown<'_> {
     fn width(&self) -> usize {
         usize::from(self.style.width)
             .min(WIDEST)
-            .saturating_sub(STATE + NAME)
+            .saturating_sub(INDENT)
             .max(NARROWEST)
     }
 
-    /// A paragraph below the name; all lines but the first are indented by `hanging` more.
+    /// A paragraph below the name, with the indents of its first and of its other lines.
     fn text(
         &self,
         f: &mut fmt::Formatter<'_>,
-        hanging: usize,
-        paint: &str,
+        [first, others]: [usize; 2],
+        paint: &'static str,
         text: &str,
     ) -> fmt::Result {
-        let blanks = text.len() - text.trim_start().len();
-        let mut indent = STATE + NAME + blanks;
-        for line in wrap(text, self.width() - hanging.max(blanks)) {
-            writeln!(f, "{:indent$}{}", "", self.painted(paint, &line))?;
-            indent = STATE + NAME + hanging;
+        let lines = wrap(&[(paint, text)], self.width() - first.max(others));
+        for (line, indent) in lines
+            .iter()
+            .zip(iter::once(first).chain(iter::repeat(others)))
+        {
+            self.line(f, INDENT + indent, line)?;
         }
         Ok(())
+    }
+
+    fn line(&self, f: &mut fmt::Formatter<'_>, indent: usize, line: &Line) -> fmt::Result {
+        write!(f, "{:indent$}", "")?;
+        for (index, (paint, text)) in line.iter().enumerate() {
+            let blank = if index == 0 { "" } else { " " };
+            write!(f, "{blank}{}", self.painted(paint, text))?;
+        }
+        writeln!(f)
     }
 
     fn painted(&self, paint: &str, text: &str) -> String {
@@ -166,7 +176,7 @@ impl Shown<'_> {
     }
 }
 
-const fn colour(state: State) -> &'static str {
+const fn paint(state: State) -> &'static str {
     match state {
         State::Ok => ansi::GREEN,
         State::Note => ansi::CYAN,
@@ -183,26 +193,37 @@ fn sentence(text: &str) -> String {
     }
 }
 
+/// A line in pieces of one paint each, with a blank between two of them.
+type Line = Vec<(&'static str, String)>;
+
 /// Lines of whole words, at most `width` columns wide where no word is wider. A wide word (a path)
 /// stays whole, so that it can be copied.
-fn wrap(text: &str, width: usize) -> impl Iterator<Item = String> + use<> {
-    let mut lines: Vec<String> = Vec::new();
+fn wrap(pieces: &[(&'static str, &str)], width: usize) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
     let mut columns = 0;
-    for word in text.split_whitespace() {
+    let words = pieces
+        .iter()
+        .flat_map(|&(paint, text)| text.split_whitespace().map(move |word| (paint, word)));
+    for (paint, word) in words {
         let wide = word.chars().count();
         match lines.last_mut() {
             Some(line) if columns + 1 + wide <= width => {
-                line.push(' ');
-                line.push_str(word);
                 columns += 1 + wide;
+                match line.last_mut() {
+                    Some((of, text)) if *of == paint => {
+                        text.push(' ');
+                        text.push_str(word);
+                    }
+                    _ => line.push((paint, word.to_owned())),
+                }
             }
             _ => {
-                lines.push(word.to_owned());
                 columns = wide;
+                lines.push(vec![(paint, word.to_owned())]);
             }
         }
     }
-    lines.into_iter()
+    lines
 }
 
 #[cfg(test)]
@@ -211,7 +232,10 @@ mod tests {
 
     #[test]
     fn words_are_wrapped_and_wide_ones_stay_whole() {
-        let lines = |text, width| wrap(text, width).collect::<Vec<_>>();
+        let lines = |text, width| -> Vec<String> {
+            let lines = wrap(&[("", text)], width);
+            lines.into_iter().flatten().map(|(_, text)| text).collect()
+        };
         assert_eq!(lines("a bb ccc dddd", 4), ["a bb", "ccc", "dddd"]);
         assert_eq!(
             lines("a /very/long/path b", 6),
@@ -241,7 +265,7 @@ mod tests {
     #[test]
     fn fits_into_the_terminal() {
         let diagnosis = diagnosis();
-        for (width, widest) in [(80, 80), (60, 60), (200, WIDEST), (10, 9 + 15 + NARROWEST)] {
+        for (width, widest) in [(80, 80), (60, 60), (200, WIDEST), (10, INDENT + NARROWEST)] {
             let style = Style {
                 color: false,
                 width,
@@ -256,7 +280,7 @@ mod tests {
                 assert_eq!(line.trim_end(), line);
             }
             assert!(text.contains("warning  pid namespace  word"), "{text}");
-            assert!(text.ends_with("because of: privileges.\n"));
+            assert!(text.ends_with("privileges.\n"), "{text}");
         }
     }
 
