@@ -112,6 +112,8 @@ struct Tests {
 fn run_tests(workspace: &Workspace) -> anyhow::Result<Tests> {
     let mut cargo = workspace.cargo();
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
+    // The end-to-end tests would build the same once more.
+    cargo.env("GPUTRACE_TEST_PROGRAMS", workspace.target.join("release"));
     let mut tests = Tests::default();
     let succeeded = pass_through(&mut cargo, |line| tests.hear(line))?;
     if !succeeded && tests.totals.failed == 0 {
