@@ -1,11 +1,11 @@
 //! `build`, `run`, `scenario`, `demo`.
 
 use std::{
-    path::PathBuf,
+    env,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
-use anyhow::Context as _;
 use gputrace_test_rig::scenario::{self, Options, Paths};
 
 use crate::{
@@ -13,6 +13,8 @@ use crate::{
     workspace::{self, Workspace, in_path, is_root},
 };
 
+/// Builds everything that is run, in one go: cargo gives each selection of packages its own build of
+/// what they share.
 pub fn build(workspace: &Workspace) -> anyhow::Result<()> {
     let mut cargo = workspace.cargo();
     cargo.args([
@@ -27,44 +29,74 @@ pub fn build(workspace: &Workspace) -> anyhow::Result<()> {
 
 /// Does not return if gputrace could be started.
 pub fn run(workspace: &Workspace, args: &[String]) -> anyhow::Result<()> {
-    workspace::check(
-        workspace
-            .cargo()
-            .args(["build", "--release", "--package=gputrace"]),
-    )?;
-    let program = workspace.release_binary("gputrace");
-    let mut command = if !is_root() && in_path("sudo") {
-        let mut sudo = Command::new("sudo");
-        sudo.arg("--preserve-env=GPUTRACE_LIBCUDA,GPUTRACE_NVML,GPUTRACE_RIG,RUST_LOG,NO_COLOR");
-        sudo.arg("--").arg(program);
-        sudo
-    } else {
-        // Without root it says itself what it may not do.
+    build(workspace)?;
+    let program = workspace.programs().join("gputrace");
+    // Without sudo it says itself what it may not do.
+    let mut command = if is_root() || !in_path("sudo") {
         Command::new(program)
+    } else {
+        sudo(&program)
     };
-    let error = workspace::exec(command.args(args));
-    Err(error).with_context(|| format!("cannot start {}", command.get_program().display()))
+    Err(workspace::exec(command.args(args)))
 }
 
 /// Builds what scenarios need and runs these files.
 pub fn scenario(workspace: &Workspace, files: &[PathBuf]) -> anyhow::Result<ExitCode> {
     build(workspace)?;
-    Ok(run_scenarios(workspace, files, false))
+    as_root(
+        [
+            "run-scenarios".into(),
+            "--programs".into(),
+            workspace.programs(),
+        ],
+        files,
+    )?;
+    Ok(run_scenarios(&workspace.programs(), files, false))
 }
 
 /// A leaking job beside a healthy one, and what gputrace says of them.
 pub fn demo(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     setup::run(workspace)?;
     build(workspace)?;
-    let file = workspace.root.join("tests/scenarios/demo.toml");
-    Ok(run_scenarios(workspace, &[file], true))
+    let files = [workspace.root.join("tests/scenarios/demo.toml")];
+    as_root(
+        [
+            "run-scenarios".into(),
+            "--show".into(),
+            "--programs".into(),
+            workspace.programs(),
+        ],
+        &files,
+    )?;
+    Ok(run_scenarios(&workspace.programs(), &files, true))
 }
 
-fn run_scenarios(workspace: &Workspace, files: &[PathBuf], show: bool) -> ExitCode {
-    let paths = Paths::in_folder(&workspace.target.join("release"));
+/// Where this process is not root and sudo is there, goes on as xtask with these arguments as root,
+/// and does not return: what is built belongs to the user, and only what sets probes is run as root.
+pub fn as_root(
+    command: impl IntoIterator<Item = PathBuf>,
+    files: &[PathBuf],
+) -> anyhow::Result<()> {
+    if is_root() || !in_path("sudo") {
+        return Ok(());
+    }
+    eprintln!("setting probes needs root: going on through sudo");
+    let mut sudo = sudo(&env::current_exe()?);
+    Err(workspace::exec(sudo.args(command).args(files)))
+}
+
+fn sudo(program: &Path) -> Command {
+    let mut sudo = Command::new("sudo");
+    sudo.arg("--preserve-env=GPUTRACE_LIBCUDA,GPUTRACE_NVML,GPUTRACE_RIG,RUST_LOG,NO_COLOR,TMPDIR");
+    sudo.arg("--").arg(program);
+    sudo
+}
+
+/// Runs files with what was built before; `show` passes on what a gputrace for people prints.
+pub fn run_scenarios(programs: &Path, files: &[PathBuf], show: bool) -> ExitCode {
     let options = Options {
         show,
-        ..Options::new(paths)
+        ..Options::new(Paths::in_folder(programs))
     };
     let summary = scenario::run_files(files, &options);
     let (passed, failed, skipped) = summary.counts();

@@ -45,6 +45,18 @@ enum Command {
     },
     /// Measure what gputrace adds to an allocation and its free, beside an equivalent bpftrace script
     Bench,
+    /// The part of demo and scenario that needs root
+    #[command(hide = true)]
+    RunScenarios {
+        #[arg(long)]
+        programs: PathBuf,
+        #[arg(long)]
+        show: bool,
+        files: Vec<PathBuf>,
+    },
+    /// The part of bench that needs root
+    #[command(hide = true)]
+    RunBench { programs: PathBuf },
     /// The measured program of bench
     #[command(hide = true)]
     BenchTarget { library: PathBuf },
@@ -61,17 +73,26 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
-    let workspace = Workspace::find()?;
+    // Not needed by what runs under sudo, where there may be no cargo to ask.
+    let workspace = Workspace::find;
     match command {
-        Command::Setup => setup::run(&workspace)?,
-        Command::Build => commands::build(&workspace)?,
-        Command::UpdateObject => object_file::update(&workspace)?,
-        Command::CheckObject => return Ok(object_file::check(&workspace)?.report("check-object")),
-        Command::Run { args } => commands::run(&workspace, &args)?,
-        Command::Demo => return commands::demo(&workspace),
-        Command::Test => return test::run(&workspace),
-        Command::Scenario { files } => return commands::scenario(&workspace, &files),
-        Command::Bench => return bench::run(&workspace),
+        Command::Setup => setup::run(&workspace()?)?,
+        Command::Build => commands::build(&workspace()?)?,
+        Command::UpdateObject => object_file::update(&workspace()?)?,
+        Command::CheckObject => {
+            return Ok(object_file::check(&workspace()?)?.report("check-object"));
+        }
+        Command::Run { args } => commands::run(&workspace()?, &args)?,
+        Command::Demo => return commands::demo(&workspace()?),
+        Command::Test => return test::run(&workspace()?),
+        Command::Scenario { files } => return commands::scenario(&workspace()?, &files),
+        Command::Bench => return bench::run(&workspace()?),
+        Command::RunScenarios {
+            programs,
+            show,
+            files,
+        } => return Ok(commands::run_scenarios(&programs, &files, show)),
+        Command::RunBench { programs } => return bench::run_built(&programs),
         Command::BenchTarget { library } => bench::run_target(&library)?,
     }
     Ok(ExitCode::SUCCESS)

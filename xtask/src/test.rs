@@ -53,6 +53,17 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     part("lints of the eBPF programs", &|| {
         object_file::lint(workspace)
     });
+    part("documentation", &|| {
+        let mut doc = workspace.cargo();
+        doc.args([
+            "doc",
+            "--workspace",
+            "--exclude=xtask",
+            "--no-deps",
+            "--quiet",
+        ]);
+        Ok(workspace::check(doc.env("RUSTDOCFLAGS", "-Dwarnings")).into())
+    });
     part("eBPF object", &|| object_file::check(workspace));
     part("optimised build", &|| Ok(commands::build(workspace).into()));
 
@@ -113,7 +124,7 @@ fn run_tests(workspace: &Workspace) -> anyhow::Result<Tests> {
     let mut cargo = workspace.cargo();
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
     // The end-to-end tests would build the same once more.
-    cargo.env("GPUTRACE_TEST_PROGRAMS", workspace.target.join("release"));
+    cargo.env("GPUTRACE_TEST_PROGRAMS", workspace.programs());
     let mut tests = Tests::default();
     let succeeded = pass_through(&mut cargo, |line| tests.hear(line))?;
     if !succeeded && tests.totals.failed == 0 {

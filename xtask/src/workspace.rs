@@ -3,7 +3,7 @@
 use std::{
     env,
     ffi::OsStr,
-    fmt, io,
+    fmt,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     thread,
@@ -44,9 +44,9 @@ impl Workspace {
         cargo(&self.root)
     }
 
-    /// The built program of this name.
-    pub fn release_binary(&self, name: &str) -> PathBuf {
-        self.target.join("release").join(name)
+    /// Where the optimised programs and libraries are.
+    pub fn programs(&self) -> PathBuf {
+        self.target.join("release")
     }
 }
 
@@ -130,10 +130,11 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Replaces this process, so that signals and the exit status are the program's own.
-pub fn exec(command: &mut Command) -> io::Error {
+/// Replaces this process, so that signals and the exit status are the program's own. Returns why that
+/// failed.
+pub fn exec(command: &mut Command) -> anyhow::Error {
     use std::os::unix::process::CommandExt as _;
-    command.exec()
+    anyhow::Error::new(command.exec()).context(format!("cannot start {}", name(command)))
 }
 
 fn name(command: &Command) -> String {

@@ -16,7 +16,10 @@ use target::Target;
 pub use target::run as run_target;
 use tracers::{Running, Tracer};
 
-use crate::workspace::{self, Workspace, in_path, is_root};
+use crate::{
+    commands,
+    workspace::{Workspace, in_path, is_root},
+};
 
 /// An odd number, so that the median is one of the values.
 const ROUNDS: usize = 7;
@@ -40,26 +43,26 @@ struct Cost {
     lost: u64,
 }
 
+/// Builds, and measures.
 pub fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
-    if !is_root() {
-        bail!("setting probes needs root: run `sudo -E cargo xtask bench`");
-    }
-    let mut cargo = workspace.cargo();
-    cargo.args([
-        "build",
-        "--release",
-        "--package=gputrace",
-        "--package=gputrace-test-fake-cuda",
-    ]);
-    workspace::check(&mut cargo)?;
+    commands::build(workspace)?;
+    let programs = workspace.programs();
+    commands::as_root(["run-bench".into(), programs.clone()], &[])?;
+    run_built(&programs)
+}
 
+/// Measures what was built before.
+pub fn run_built(programs: &Path) -> anyhow::Result<ExitCode> {
+    if !is_root() {
+        bail!("setting probes needs root");
+    }
     let folder = tempfile::tempdir()?;
     let rig = Rig::new(folder.path());
     std::fs::create_dir_all(rig.libraries())?;
     std::fs::create_dir_all(rig.clients())?;
     rig.store(&Config::with_gpus(1, 16 << 30))?;
     let library = rig.libraries().join("libcuda.so.1");
-    std::fs::copy(workspace.release_binary("libcuda.so"), &library)?;
+    std::fs::copy(programs.join("libcuda.so"), &library)?;
 
     let mut tracers = vec![
         Tracer::Gputrace { stacks: false },
@@ -70,12 +73,7 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     } else {
         eprintln!("bpftrace is not installed: `cargo xtask setup` as root installs it");
     }
-    let costs = measure(
-        &workspace.release_binary("gputrace"),
-        &library,
-        &rig,
-        &tracers,
-    )?;
+    let costs = measure(&programs.join("gputrace"), &library, &rig, &tracers)?;
     Ok(report(&costs))
 }
 
