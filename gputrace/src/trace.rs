@@ -274,7 +274,7 @@ fn detach(reader: Reader) {
             eprintln!(
                 "gputrace: the kernel takes {perf_events} probes out in the background, in about \
                  {} s",
-                (perf_events + 9) / 10
+                perf_events.div_ceil(10)
             );
             // Its descriptors are closed as this process ends, as the child's are.
             std::mem::forget(reader);

@@ -129,9 +129,27 @@ pub fn show_duration(nanoseconds: u64) -> String {
             0 => format!("{seconds} s"),
             tenths => format!("{seconds}.{tenths} s"),
         },
-        60..3600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
-        3600..86_400 => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
-        _ => format!("{}d {:02}h", seconds / 86_400, seconds / 3600 % 24),
+        60..3600 => two(seconds / 60, "m", seconds % 60, "s"),
+        3600..86_400 => two(seconds / 3600, "h", seconds / 60 % 60, "m"),
+        _ => two(seconds / 86_400, "d", seconds / 3600 % 24, "h"),
+    }
+}
+
+fn two(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
+    match small {
+        0 => format!("{large}{large_unit}"),
+        _ => format!("{large}{large_unit} {small:02}{small_unit}"),
+    }
+}
+
+/// A number of things: `1 allocation`, `2 allocations`, `2 processes`.
+#[must_use]
+pub fn counted(n: u64, thing: &str) -> String {
+    match n {
+        1 => format!("1 {thing}"),
+        _ if thing.ends_with('s') => format!("{n} {thing}es"),
+        _ if thing.ends_with('y') => format!("{n} {}ies", &thing[..thing.len() - 1]),
+        _ => format!("{n} {thing}s"),
     }
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::BootTime,
     ledger::{History, Retained},
-    units::{Bytes, show_duration},
+    units::{Bytes, counted, show_duration},
 };
 
 /// Allocations from which on a growth that has lost its beginning is judged.
@@ -256,7 +256,10 @@ pub fn judge(
         let reason = if subject.allocations == 0 {
             "nothing was allocated".to_owned()
         } else {
-            format!("all {} allocations were freed", subject.allocations)
+            format!(
+                "{} made, all freed",
+                counted(subject.allocations, "allocation")
+            )
         };
         return (Verdict::new(Kind::Balanced, reason), None);
     }
@@ -311,7 +314,10 @@ pub fn judge(
     }
     let latest = begins.last().copied().unwrap_or(first);
     let run = run(&points, &counts, latest, now);
-    (too_early(&run, thresholds), Some(run.trend()))
+    let steps = rises.iter().filter(|(from, _)| *from >= latest).count() as u64;
+    // A few steps have no rate.
+    let trend = (steps >= PARTS).then(|| run.trend());
+    (too_early(&run, quiet, thresholds), trend)
 }
 
 /// Bytes a second as a whole number, never negative.
@@ -369,21 +375,25 @@ fn flat(subject: &Subject<'_>, last_rise: BootTime, quiet: u64, thresholds: Thre
     }
 }
 
-fn too_early(run: &Run<'_>, thresholds: Thresholds) -> Verdict {
-    let length = show_duration(run.length());
-    let reason = if run.length() < thresholds.leak_after_ns {
+fn too_early(run: &Run<'_>, quiet: u64, thresholds: Thresholds) -> Verdict {
+    let [length, quiet, flat_after, leak_after] = [
+        run.length(),
+        quiet,
+        thresholds.flat_after_ns,
+        thresholds.leak_after_ns,
+    ]
+    .map(show_duration);
+    let gained = Bytes(run.trend().bytes);
+    let reason = if run.length() < thresholds.leak_after_ns || run.parts_grown() < PARTS {
         format!(
-            "it has grown for {length}; {} of steady growth are called a leak",
-            show_duration(thresholds.leak_after_ns)
-        )
-    } else if run.parts_grown() < PARTS {
-        format!(
-            "it has grown in {} of {PARTS} equal parts of {length}",
-            run.parts_grown()
+            "it grew by {gained} in {length}, the last time {quiet} ago; a leak grows for \
+             {leak_after}, in each of {PARTS} equal parts of it, and without growth for \
+             {flat_after} it is flat"
         )
     } else {
         format!(
-            "it has grown for {length}, but slows down: the second half brought {:.0} % of the first",
+            "it grew by {gained} in {length}, but slows down: the second half brought {:.0} % of \
+             the first",
             run.steadiness() * 100.0
         )
     };

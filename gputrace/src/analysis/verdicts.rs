@@ -5,7 +5,7 @@ use crate::{
     analysis::closing::began_under_tracing,
     event::{BootTime, Losses},
     ledger::{History, Ledger, Process, Site},
-    units::show_duration,
+    units::{counted, show_duration},
 };
 
 /// Causes of loss that leave every allocation and free accounted for.
@@ -36,11 +36,10 @@ fn doubt(ledger: &Ledger, process: &Process, now: BootTime) -> Option<Doubt> {
             let ago = show_duration(now.since(until));
             let until_first = losses.first.unwrap_or(until);
             let span = show_duration(until.since(until_first));
+            let events = counted(events, "event");
             Doubt {
                 until,
-                reason: format!(
-                    "{events} events {whose} were lost within {span}, the last {ago} before"
-                ),
+                reason: format!("{events} {whose} lost within {span}, the last {ago} ago"),
             }
         })
     };

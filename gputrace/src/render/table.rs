@@ -10,7 +10,7 @@ use crate::{
     analysis::{Kind, Verdict},
     evidence::Evidence,
     report::{DeviceReport, EndedBy, ProcessReport, ProcessState, Report, SiteReport},
-    units::{Bytes, show_duration},
+    units::{Bytes, counted, show_duration},
 };
 
 /// How tables look.
@@ -68,10 +68,11 @@ impl Table<'_> {
             .sum();
         writeln!(
             f,
-            "gputrace: {} from {}{why}; {functions} functions in {libraries} cop{} of libcuda",
+            "gputrace: {} from {}{why}; {} in {} of libcuda",
             show_duration(report.duration_ns),
             short_time(&report.started),
-            if libraries == 1 { "y" } else { "ies" },
+            counted(functions as u64, "function"),
+            counted(libraries as u64, "copy"),
         )
     }
 
@@ -93,9 +94,9 @@ impl Table<'_> {
             };
             writeln!(
                 f,
-                "LOST: {} events of {} processes{span} ({}). Their figures are uncertain.",
-                losses.events,
-                losses.processes,
+                "LOST: {} of {}{span} ({}). Their figures are uncertain.",
+                counted(losses.events, "event"),
+                counted(losses.processes, "process"),
                 causes.join(", ")
             )?;
         }
@@ -115,7 +116,11 @@ impl Table<'_> {
             )?;
         }
         for not_probed in &self.report.coverage.not_probed {
-            writeln!(f, "NOT PROBED: {}: {}", not_probed.path, not_probed.reason)?;
+            writeln!(
+                f,
+                "not looked at: {}: {}",
+                not_probed.path, not_probed.reason
+            )?;
         }
         Ok(())
     }
@@ -282,20 +287,20 @@ impl Table<'_> {
         add(
             failed.count,
             format!(
-                "{} allocations refused ({})",
-                failed.count,
+                "{} refused ({})",
+                counted(failed.count, "allocation"),
                 Bytes(failed.bytes)
             ),
         );
         add(
             memory.failed_frees,
-            format!("{} frees refused", memory.failed_frees),
+            format!("{} refused", counted(memory.failed_frees, "free")),
         );
         add(
             memory.unknown_frees,
             format!(
-                "{} frees of memory from before tracing",
-                memory.unknown_frees
+                "{} of memory not seen being allocated",
+                counted(memory.unknown_frees, "free")
             ),
         );
         for (amount, why) in [
@@ -311,11 +316,11 @@ impl Table<'_> {
         }
         add(
             memory.never_returned,
-            format!("{} calls never returned", memory.never_returned),
+            format!("{} never returned", counted(memory.never_returned, "call")),
         );
         add(
             process.contexts.live,
-            format!("{} contexts", process.contexts.live),
+            counted(process.contexts.live, "context"),
         );
         if !parts.is_empty() {
             writeln!(f, "  {}", parts.join("; "))?;
@@ -323,11 +328,11 @@ impl Table<'_> {
         if let Some(losses) = &process.losses {
             writeln!(
                 f,
-                "  LOST {} events, among them {} allocations ({}) and {} frees",
-                losses.events,
-                losses.allocations,
+                "  LOST {}, among them {} ({}) and {}",
+                counted(losses.events, "event"),
+                counted(losses.allocations, "allocation"),
                 Bytes(losses.allocation_bytes),
-                losses.frees
+                counted(losses.frees, "free")
             )?;
         }
         Ok(())
@@ -381,8 +386,9 @@ impl Table<'_> {
         if out.processes > 0 || out.sites > 0 {
             writeln!(
                 f,
-                "\nNot shown: {} processes and {} call sites (filters, --top).",
-                out.processes, out.sites
+                "\nNot shown: {} and {} (filters, --top).",
+                counted(out.processes, "process"),
+                counted(out.sites, "call site"),
             )?;
         }
         Ok(())
@@ -431,7 +437,7 @@ fn amount(bytes: &Evidence<u64>) -> String {
 /// `2026-11-30 15:04:05`, from RFC 3339 with fractions.
 fn short_time(time: &str) -> String {
     let short = time.split(['.', 'Z']).next().unwrap_or(time);
-    format!("{}Z", short)
+    format!("{short}Z")
 }
 
 /// At most so many characters.
