@@ -8,7 +8,7 @@ use crate::{
     cuda::FunctionId,
     evidence::Evidence,
     sensors::nvml::Sample,
-    text::{as_hex, as_text},
+    text::{Decimal, Hexadecimal, as_hex, as_text},
 };
 
 /// A moment: nanoseconds of `CLOCK_BOOTTIME`, which also counts while the machine sleeps.
@@ -29,7 +29,7 @@ use crate::{
 #[serde(transparent)]
 pub struct BootTime(
     #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[schemars(with = "Decimal")]
     pub u64,
 );
 
@@ -60,7 +60,7 @@ pub struct Pid {
     pub tgid: u32,
     /// Start in clock ticks (1/100 s) since boot, as `/proc/PID/stat` gives it.
     #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[schemars(with = "Decimal")]
     pub start_ticks: u64,
 }
 
@@ -103,7 +103,7 @@ pub enum Event {
         at: BootTime,
         /// The same moment, in nanoseconds since 1970.
         #[serde(with = "as_text")]
-        #[schemars(with = "String")]
+        #[schemars(with = "Decimal")]
         wall_ns: u64,
         /// What is probed.
         coverage: Coverage,
@@ -132,7 +132,7 @@ pub enum Event {
         pid: Pid,
         /// Return addresses, innermost first: `frames[0]` lies in the caller of the CUDA function.
         #[serde(with = "as_hex")]
-        #[schemars(with = "Vec<String>")]
+        #[schemars(with = "Vec<Hexadecimal>")]
         frames: Vec<u64>,
     },
     /// Names of a stack's frames, found late.
@@ -209,7 +209,7 @@ pub struct ProcessSeen {
     pub cgroup: String,
     /// Inode number of its cgroup in the v2 hierarchy.
     #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[schemars(with = "Decimal")]
     pub cgroup_id: u64,
 }
 
@@ -217,16 +217,16 @@ pub struct ProcessSeen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Module {
     /// First address.
-    #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[serde(with = "as_hex::one")]
+    #[schemars(with = "Hexadecimal")]
     pub start: u64,
     /// First address after it.
-    #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[serde(with = "as_hex::one")]
+    #[schemars(with = "Hexadecimal")]
     pub end: u64,
     /// Where in the file `start` lies.
-    #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[serde(with = "as_hex::one")]
+    #[schemars(with = "Hexadecimal")]
     pub offset: u64,
     /// Path in the process's own mount namespace.
     pub path: String,
@@ -252,14 +252,14 @@ pub enum Op {
         bytes: u64,
         /// The pointer given; `None` where the call failed or the pointer could not be read.
         #[serde(with = "as_hex::option")]
-        #[schemars(with = "Option<String>")]
+        #[schemars(with = "Option<Hexadecimal>")]
         address: Option<u64>,
     },
     /// Gave device memory back.
     Free {
         /// The pointer; 0 is allowed and frees nothing.
         #[serde(with = "as_hex::one")]
-        #[schemars(with = "String")]
+        #[schemars(with = "Hexadecimal")]
         address: u64,
     },
     /// Created a context and made it current to the thread.
@@ -268,28 +268,28 @@ pub enum Op {
         device: u32,
         /// The context; `None` as for [`Op::Allocate`].
         #[serde(with = "as_hex::option")]
-        #[schemars(with = "Option<String>")]
+        #[schemars(with = "Option<Hexadecimal>")]
         context: Option<u64>,
     },
     /// Destroyed a context and what it held.
     DestroyContext {
         /// The context.
         #[serde(with = "as_hex::one")]
-        #[schemars(with = "String")]
+        #[schemars(with = "Hexadecimal")]
         context: u64,
     },
     /// Made a context current to the thread, in place of the one that was.
     SetContext {
         /// The context; 0: none.
         #[serde(with = "as_hex::one")]
-        #[schemars(with = "String")]
+        #[schemars(with = "Hexadecimal")]
         context: u64,
     },
     /// Made a context current to the thread, on top of the one that was.
     PushContext {
         /// The context.
         #[serde(with = "as_hex::one")]
-        #[schemars(with = "String")]
+        #[schemars(with = "Hexadecimal")]
         context: u64,
     },
     /// Took the thread's current context off its stack.
@@ -320,7 +320,7 @@ pub struct Call {
     pub stack: Option<StackId>,
     /// cgroup of the caller at that moment (inode number in the v2 hierarchy).
     #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[schemars(with = "Decimal")]
     pub cgroup_id: u64,
 }
 
@@ -390,11 +390,11 @@ pub struct Library {
     pub path: String,
     /// Device number of its file system.
     #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[schemars(with = "Decimal")]
     pub device: u64,
     /// Inode number.
     #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[schemars(with = "Decimal")]
     pub inode: u64,
     /// Functions that are probed.
     pub functions: Vec<ProbedFunction>,

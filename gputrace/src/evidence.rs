@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
     Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "Evidence_of_{T}")]
 pub enum Evidence<T> {
     /// It was measured; zero is a value like any other.
     Value(T),

@@ -15,7 +15,7 @@ use crate::{
     event::{Coverage, Event},
     evidence::Evidence,
     ledger::{Amount, Contexts, Memory},
-    text::as_text,
+    text::{Decimal, Hexadecimal, as_text},
 };
 
 /// Version of the JSON form. It changes when a reader of the old one could be misled.
@@ -23,8 +23,11 @@ pub const SCHEMA: &str = "gputrace/1";
 
 /// One line of JSON output.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "A line of gputrace's JSON output")]
 pub struct Line {
-    /// [`SCHEMA`].
+    /// Version of this format. It changes when a reader of the old one could be misled; new members
+    /// may come without.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The object.
     #[serde(flatten)]
@@ -95,13 +98,13 @@ pub struct Report {
     /// Everything that happened before this moment (nanoseconds of `CLOCK_BOOTTIME`) is in the
     /// report.
     #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[schemars(with = "Decimal")]
     pub boot_ns: u64,
     /// When tracing began.
     pub started: String,
     /// Time traced.
     #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[schemars(with = "Decimal")]
     pub duration_ns: u64,
     /// Why tracing ended; `null` in a snapshot.
     pub ended_by: Option<EndedBy>,
@@ -217,7 +220,7 @@ pub struct ProcessReport {
     pub tgid: u32,
     /// Start in clock ticks since boot.
     #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[schemars(with = "Decimal")]
     pub start_ticks: u64,
     /// PID in its own PID namespace.
     pub namespace_pid: Evidence<u32>,
@@ -235,7 +238,7 @@ pub struct ProcessReport {
     pub cgroup: Option<String>,
     /// Inode number of its cgroup in the v2 hierarchy.
     #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[schemars(with = "Decimal")]
     pub cgroup_id: u64,
     /// Whether it runs.
     pub state: ProcessState,
@@ -331,7 +334,7 @@ pub struct SiteReport {
 #[serde(transparent)]
 pub struct Nanoseconds(
     #[serde(with = "as_text")]
-    #[schemars(with = "String")]
+    #[schemars(with = "Decimal")]
     pub u64,
 );
 
@@ -352,10 +355,12 @@ pub struct GrowthReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Frame {
     /// Return address in the process.
+    #[schemars(with = "Hexadecimal")]
     pub address: String,
     /// File that it lies in.
     pub module: Option<String>,
     /// Where in that file.
+    #[schemars(with = "Option<Hexadecimal>")]
     pub offset: Option<String>,
     /// Function, where a symbol is there.
     pub symbol: Option<String>,

@@ -1,5 +1,43 @@
 //! Numbers as text, for JSON: a reader with 53-bit numbers would corrupt 64-bit ones.
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+/// The JSON schema of what [`as_text`] writes.
+pub struct Decimal;
+
+impl JsonSchema for Decimal {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Decimal".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9]+$" })
+    }
+}
+
+/// The JSON schema of what [`as_hex`] writes of one address.
+pub struct Hexadecimal;
+
+impl JsonSchema for Hexadecimal {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Hexadecimal".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^0x[0-9a-f]+$" })
+    }
+}
+
 /// `u64` as decimal text.
 pub mod as_text {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
