@@ -97,8 +97,9 @@ impl Run<'_> {
             let before = self.newest(command, process);
             let highest = self.members.get(process).map_or(0, |member| member.highest);
             let ends = matches!(command, Command::ExitThread | Command::ExitProcess { .. });
-            if ends && let Some(member) = self.members.get_mut(process) {
-                member.may_end = true;
+            if let Some(member) = self.members.get_mut(process) {
+                member.may_end |= ends;
+                member.executes = matches!(command, Command::Exec { .. });
             }
             self.control
                 .send(process, *number, command, line)
@@ -164,8 +165,10 @@ impl Run<'_> {
                 self.until(&what, Some(START_TIME), |run| {
                     Ok(run.connected(process, 0, before).map(|_| ()))
                 })?;
+                self.control.forget(process, before);
                 if let Some(member) = self.members.get_mut(process) {
                     member.highest = 0;
+                    member.executes = false;
                 }
                 Ok(())
             }

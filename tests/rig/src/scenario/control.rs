@@ -2,7 +2,9 @@
 //! commands and keeps the answers until somebody asks for them.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,6 +59,8 @@ impl Control {
     /// The socket cannot be made.
     pub fn listen(path: &Path, hub: Arc<Hub>) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
+        // Processes of other users join as well.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
         let shared = Arc::new(Shared {
             threads: Mutex::default(),
             hub,
@@ -75,6 +79,14 @@ impl Control {
     /// The threads, for as long as the guard lives.
     pub fn threads(&self) -> MutexGuard<'_, Threads> {
         lock(&self.shared)
+    }
+
+    /// Forgets the threads of a process that connected up to this generation: an exec has ended them.
+    pub fn forget(&self, process: &str, up_to: u64) {
+        let of_old_image =
+            |name: &str, thread: &Thread| name == process && thread.generation <= up_to;
+        self.threads()
+            .retain(|(name, _), thread| !of_old_image(name, thread));
     }
 
     /// Sends a command; the thread must not be busy.

@@ -20,6 +20,8 @@ pub struct Member {
     pub workload: Workload,
     /// It has been told to end, so its end is no failure.
     pub may_end: bool,
+    /// It executes a new image, which ends its other threads.
+    pub executes: bool,
     /// The highest number that one of its threads has had.
     pub highest: u32,
     /// Its exit status, where the runner is its parent and has taken it.
@@ -45,6 +47,7 @@ impl Member {
             identity,
             workload: Workload::default(),
             may_end: false,
+            executes: false,
             highest: 0,
             status: None,
             pidfd: Pidfd::open(identity.tgid)?,

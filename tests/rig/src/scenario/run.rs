@@ -262,7 +262,7 @@ impl<'r> Run<'r> {
                     });
                 }
                 Some(Message::Hello(_)) | None if !thread.gone => {}
-                _ if member.may_end => thread.busy = None,
+                _ if member.may_end || member.executes => thread.busy = None,
                 _ => {
                     return Err(Failure::Process {
                         process: process.clone(),
