@@ -76,7 +76,7 @@ fn run() -> Result<(), Error> {
     println!("cargo::rerun-if-env-changed=GPUTRACE_BPF");
     println!("cargo::rerun-if-env-changed=BPF_LINKER");
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=build/ebpf.rs");
+    println!("cargo::rerun-if-changed=build");
     if let Some(sources) = &sources {
         println!("cargo::rerun-if-changed={}", sources.display());
         println!(
