@@ -125,7 +125,8 @@ fn report(task: Kernel, reason: u32) -> u32 {
         (*record).namespace_pid = read_u32(upid, UPID_NR.load());
         (*record).namespace_level = level;
         (*record).uid = read_u32(cred, CRED_UID.load());
-        (*record).padding = 0;
+        let current = (bpf_get_current_pid_tgid() >> 32) as u32;
+        (*record).verified = u32::from((*record).tgid == current);
         (*record).comm = [0; 16];
         let _ = bpf_probe_read_kernel_buf(
             leader.wrapping_add(TASK_COMM.load() as usize),

@@ -95,8 +95,9 @@ pub struct ProcessRecord {
     pub comm: [u8; 16],
     /// Depth of its PID namespace; 0 is the initial one.
     pub namespace_level: u32,
-    /// Always 0.
-    pub padding: u32,
+    /// 1 if the tgid that was read through offsets is the one that the kernel's helper gives; 0
+    /// also where that cannot be compared (a forked child).
+    pub verified: u32,
 }
 
 /// End of a known process. 32 bytes.

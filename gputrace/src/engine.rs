@@ -35,7 +35,7 @@ const TICK_EVERY: Duration = Duration::from_millis(250);
 /// How often processes are looked for in /proc, in case the kernel's exit event was lost.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 /// Longest wait at the end for names that are being looked up.
-const NAMES_LIMIT: Duration = Duration::from_secs(5);
+const NAMES_LIMIT: Duration = Duration::from_millis(400);
 
 /// What the engine is to do.
 #[derive(Debug)]
@@ -130,7 +130,6 @@ pub struct Engine {
     inbox: Inbox,
     output: SyncSender<Output>,
     symbols: Option<Sender<Request>>,
-    asked_symbols: HashSet<StackId>,
     pending_symbols: HashSet<StackId>,
     users: HashSet<u32>,
     pending: Vec<Event>,
@@ -162,7 +161,6 @@ impl Engine {
             inbox,
             output,
             symbols: Some(symbols),
-            asked_symbols: HashSet::new(),
             pending_symbols: HashSet::new(),
             users: HashSet::new(),
             pending: Vec::new(),
@@ -236,9 +234,7 @@ impl Engine {
     ) -> Result<(), BpfError> {
         self.drain(records)?;
         self.tick()?;
-        // The first report asks for the names that the last one shows.
         let at = clock::now();
-        let _ = self.report(at, Some(by));
         self.symbols = None;
         self.wait_for_names();
         self.flush_events();
@@ -294,6 +290,7 @@ impl Engine {
                     self.ask_for_user(seen.uid);
                 }
             }
+            Event::Stack { stack, pid, frames } => self.ask_for_symbols(*stack, *pid, frames),
             Event::Symbols { stack, .. } => {
                 self.pending_symbols.remove(stack);
             }
@@ -382,37 +379,28 @@ impl Engine {
         }
     }
 
-    fn report(&mut self, as_of: BootTime, ended_by: Option<EndedBy>) -> Report {
-        self.ask_for_symbols();
+    fn report(&self, as_of: BootTime, ended_by: Option<EndedBy>) -> Report {
+        let settings = &self.settings;
         report(
             &self.ledger,
-            &self.settings.filter,
-            self.settings.thresholds,
+            &settings.filter,
+            settings.thresholds,
             as_of,
             ended_by,
         )
     }
 
-    /// Asks for the names of call sites, once each.
-    fn ask_for_symbols(&mut self) {
+    /// Asks for the names of a stack's frames.
+    fn ask_for_symbols(&mut self, stack: StackId, pid: Pid, frames: &[u64]) {
         let Some(symbols) = &self.symbols else { return };
-        for process in self.ledger.processes() {
-            for site in process.sites() {
-                let Some(stack) = site.stack else { continue };
-                if self.asked_symbols.contains(&stack) {
-                    continue;
-                }
-                self.asked_symbols.insert(stack);
-                let request = Request::Stack {
-                    stack,
-                    pid: process.pid,
-                    frames: self.ledger.frames(stack).to_vec(),
-                    modules: self.ledger.modules(process.pid).to_vec(),
-                };
-                if symbols.send(request).is_ok() {
-                    self.pending_symbols.insert(stack);
-                }
-            }
+        let request = Request::Stack {
+            stack,
+            pid,
+            frames: frames.to_vec(),
+            modules: self.ledger.modules(pid).to_vec(),
+        };
+        if symbols.send(request).is_ok() {
+            self.pending_symbols.insert(stack);
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{
     io::{self, Write as _},
-    os::fd::{AsFd as _, BorrowedFd},
+    os::{
+        fd::{AsFd as _, BorrowedFd},
+        unix::fs::MetadataExt as _,
+    },
     path::PathBuf,
     sync::mpsc::sync_channel,
     thread,
@@ -42,6 +45,13 @@ use crate::{
 /// What kept a run from being done.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
+    /// The kernel counts PIDs otherwise than /proc does here.
+    #[error(
+        "this is a PID namespace of its own, and the kernel reports PIDs of the host's: run \
+             gputrace on the host, or in a container with the host's PID namespace (--pid=host, \
+             hostPID: true)"
+    )]
+    PidNamespace,
     /// A process that was asked for is not there.
     #[error("there is no process {pid}: {source}")]
     NoProcess {
@@ -124,6 +134,9 @@ pub enum Ended {
 /// # Errors
 /// [`TraceError`]. Where tracing had begun, everything up to the error has been written.
 pub async fn run(flags: &Trace) -> Result<Ended, TraceError> {
+    if !in_initial_pid_namespace() {
+        return Err(TraceError::PidNamespace);
+    }
     let (filter, targets) = filter(flags)?;
     let (reader, began, coverage) = probe(flags, &targets)?;
     let mut signals = Signals::new().map_err(system("signals cannot be received"))?;
@@ -154,6 +167,13 @@ pub async fn run(flags: &Trace) -> Result<Ended, TraceError> {
     let mut nvml = Nvml::start(flags);
     let end = drive(flags, &control, &mut signals, &mut nvml, engine, writer).await?;
     Ok(end)
+}
+
+/// Whether PIDs here are those of the kernel. The initial namespace always has this inode number
+/// (`PROC_PID_INIT_INO` in linux/proc_ns.h).
+fn in_initial_pid_namespace() -> bool {
+    const INITIAL: u64 = 0xEFFF_FFFC;
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|it| it.ino() == INITIAL)
 }
 
 type EngineResult = Result<Reader, BpfError>;
@@ -209,6 +229,8 @@ async fn drive(
     loop {
         let stop = tokio::select! {
             written = &mut writer => {
+                // Already on its way, unless the output has failed.
+                control.send(Command::Stop(EndedBy::Signal));
                 finish(engine, reader).await;
                 return match written.map_err(|_| TraceError::Engine)? {
                     Ok(Some(report)) => Ok(Ended::Report(report)),
@@ -498,6 +520,7 @@ fn pipe_or_error(error: io::Error) -> Result<Ended, TraceError> {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Signal,
     ask: Signal,
 }
 
@@ -515,6 +538,7 @@ impl Signals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
             ask: signal(SignalKind::user_defined1())?,
         })
     }
@@ -523,6 +547,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Asked::End,
             _ = self.terminate.recv() => Asked::End,
+            _ = self.hangup.recv() => Asked::End,
             _ = self.ask.recv() => Asked::Snapshot,
         }
     }

@@ -25,6 +25,9 @@ use crate::{
 /// Longest name shown: those of C++ templates can have kilobytes.
 const MAX_NAME_CHARS: usize = 512;
 
+/// Names remembered; then it begins anew.
+const MAX_NAMES: usize = 65_536;
+
 /// What to look up.
 #[derive(Debug)]
 pub enum Request {
@@ -103,6 +106,9 @@ impl Names {
             return name.clone();
         }
         let name = self.look_up(pid, &module.path, offset);
+        if self.found.len() >= MAX_NAMES {
+            self.found.clear();
+        }
         self.found.insert(key, name.clone());
         name
     }

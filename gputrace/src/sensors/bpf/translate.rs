@@ -188,6 +188,12 @@ impl Translator {
         if sighting == Sighting::Executed {
             self.processes.remove(&pid);
         }
+        if sighting != Sighting::Forked && record.verified == 0 {
+            // Offsets come from the kernel's own BTF; if they are wrong after all, say so.
+            tracing::error!(
+                "the kernel's struct offsets are wrong: who processes are cannot be trusted"
+            );
+        }
         each(Event::Process(ProcessSeen {
             pid,
             at: BootTime(record.time_ns),
