@@ -13,6 +13,33 @@ use crate::{
     workspace::{self, Workspace, in_path, is_root},
 };
 
+/// How scenarios are run.
+#[derive(Clone, Copy, Default, clap::Args)]
+pub struct Manner {
+    /// Say what each step did
+    #[arg(short, long)]
+    verbose: bool,
+    /// Leave the folder of a run that passed; that of a failed run is always left
+    #[arg(long)]
+    keep: bool,
+    /// Pass on what a gputrace for people prints
+    #[arg(long)]
+    show: bool,
+}
+
+impl Manner {
+    /// The flags that say the same.
+    fn flags(self) -> impl Iterator<Item = PathBuf> {
+        let flags = [
+            (self.verbose, "--verbose"),
+            (self.keep, "--keep"),
+            (self.show, "--show"),
+        ];
+        let given = flags.into_iter().filter(|(given, _)| *given);
+        given.map(|(_, flag)| flag.into())
+    }
+}
+
 /// Builds everything that is run, in one go: cargo gives each selection of packages its own build of
 /// what they share.
 pub fn build(workspace: &Workspace) -> anyhow::Result<()> {
@@ -41,34 +68,31 @@ pub fn run(workspace: &Workspace, args: &[String]) -> anyhow::Result<()> {
 }
 
 /// Builds what scenarios need and runs these files.
-pub fn scenario(workspace: &Workspace, files: &[PathBuf]) -> anyhow::Result<ExitCode> {
+pub fn scenario(
+    workspace: &Workspace,
+    manner: Manner,
+    files: &[PathBuf],
+) -> anyhow::Result<ExitCode> {
     build(workspace)?;
-    as_root(
-        [
-            "run-scenarios".into(),
-            "--programs".into(),
-            workspace.programs(),
-        ],
-        files,
-    )?;
-    Ok(run_scenarios(&workspace.programs(), files, false))
+    let programs = workspace.programs();
+    let command = [
+        "run-scenarios".into(),
+        "--programs".into(),
+        programs.clone(),
+    ];
+    as_root(command.into_iter().chain(manner.flags()), files)?;
+    Ok(run_scenarios(&programs, manner, files))
 }
 
 /// A leaking job beside a healthy one, and what gputrace says of them.
 pub fn demo(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     setup::run(workspace)?;
-    build(workspace)?;
-    let files = [workspace.root.join("tests/scenarios/demo.toml")];
-    as_root(
-        [
-            "run-scenarios".into(),
-            "--show".into(),
-            "--programs".into(),
-            workspace.programs(),
-        ],
-        &files,
-    )?;
-    Ok(run_scenarios(&workspace.programs(), &files, true))
+    let manner = Manner {
+        show: true,
+        ..Manner::default()
+    };
+    let file = workspace.root.join("tests/scenarios/demo.toml");
+    scenario(workspace, manner, &[file])
 }
 
 /// Where this process is not root and sudo is there, goes on as xtask with these arguments as root,
@@ -92,10 +116,12 @@ fn sudo(program: &Path) -> Command {
     sudo
 }
 
-/// Runs files with what was built before; `show` passes on what a gputrace for people prints.
-pub fn run_scenarios(programs: &Path, files: &[PathBuf], show: bool) -> ExitCode {
+/// Runs files with what was built before.
+pub fn run_scenarios(programs: &Path, manner: Manner, files: &[PathBuf]) -> ExitCode {
     let options = Options {
-        show,
+        verbose: manner.verbose,
+        keep: manner.keep,
+        show: manner.show,
         ..Options::new(Paths::in_folder(programs))
     };
     let summary = scenario::run_files(files, &options);

@@ -39,6 +39,8 @@ enum Command {
     Test,
     /// Run scenario files (see tests/README.md)
     Scenario {
+        #[command(flatten)]
+        manner: commands::Manner,
         /// Scenario files, from anywhere
         #[arg(required = true)]
         files: Vec<PathBuf>,
@@ -50,8 +52,8 @@ enum Command {
     RunScenarios {
         #[arg(long)]
         programs: PathBuf,
-        #[arg(long)]
-        show: bool,
+        #[command(flatten)]
+        manner: commands::Manner,
         files: Vec<PathBuf>,
     },
     /// The part of bench that needs root
@@ -85,13 +87,15 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run { args } => commands::run(&workspace()?, &args)?,
         Command::Demo => return commands::demo(&workspace()?),
         Command::Test => return test::run(&workspace()?),
-        Command::Scenario { files } => return commands::scenario(&workspace()?, &files),
+        Command::Scenario { manner, files } => {
+            return commands::scenario(&workspace()?, manner, &files);
+        }
         Command::Bench => return bench::run(&workspace()?),
         Command::RunScenarios {
             programs,
-            show,
+            manner,
             files,
-        } => return Ok(commands::run_scenarios(&programs, &files, show)),
+        } => return Ok(commands::run_scenarios(&programs, manner, &files)),
         Command::RunBench { programs } => return bench::run_built(&programs),
         Command::BenchTarget { library } => bench::run_target(&library)?,
     }

@@ -10,15 +10,6 @@ use gputrace_test_rig::scenario::Paths;
 use libtest_mimic::Failed;
 use serde_json::Value;
 
-/// The packages that make the programs and libraries.
-const PACKAGES: [&str; 5] = [
-    "gputrace",
-    "gputrace-test-actor",
-    "gputrace-test-fake-cuda",
-    "gputrace-test-fake-cudart",
-    "gputrace-test-fake-nvml",
-];
-
 /// The programs and libraries; built when they are first asked for.
 ///
 /// They are optimised in any case: what is tested is what users run, and a rate that a debug build
@@ -54,14 +45,15 @@ fn build() -> Result<Paths, String> {
         };
     }
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // The selection of `cargo xtask build`: another one would build shared dependencies once more.
     cargo.current_dir(root()).args([
         "build",
         "--release",
+        "--workspace",
+        "--exclude=xtask",
+        "--exclude=gputrace-ebpf",
         "--message-format=json-render-diagnostics",
     ]);
-    for package in PACKAGES {
-        cargo.args(["--package", package]);
-    }
     // These describe this test; what is built must not depend on who asks for it.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
