@@ -14,6 +14,11 @@ use std::{
 #[path = "build/ebpf.rs"]
 mod ebpf;
 
+use ebpf::{
+    manifest::{Manifest, sha256, source_digest},
+    toolchain::Toolchain,
+};
+
 /// Why the build cannot go on, and what to do.
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -86,7 +91,7 @@ fn run() -> Result<(), Error> {
     }
 
     let mode = env::var("GPUTRACE_BPF").unwrap_or_else(|_| "auto".to_owned());
-    let build = |toolchain: ebpf::Toolchain| -> Result<_, Error> {
+    let build = |toolchain: Toolchain| -> Result<_, Error> {
         let object = ebpf::build(&toolchain, &workspace, &target_dir(&out_dir), &arch);
         let made_by = format!("{}, {}", toolchain.rustc.version, toolchain.linker_version);
         Ok((
@@ -97,8 +102,8 @@ fn run() -> Result<(), Error> {
     let checked_in = || checked_in(&package, &workspace, sources.as_deref(), &arch);
     let (object, origin) = match (mode.as_str(), &sources) {
         ("source", None) => return Err(Error::NoSources),
-        ("source", Some(_)) => build(ebpf::Toolchain::find().map_err(Error::NoToolchain)?)?,
-        ("auto", Some(_)) => match ebpf::Toolchain::find() {
+        ("source", Some(_)) => build(Toolchain::find().map_err(Error::NoToolchain)?)?,
+        ("auto", Some(_)) => match Toolchain::find() {
             Ok(toolchain) => build(toolchain)?,
             Err(problem) => {
                 // Nothing installed is an ordinary machine; a tool that does not work is worth a word.
@@ -127,7 +132,7 @@ fn checked_in(
     arch: &str,
 ) -> Result<(Vec<u8>, String), Error> {
     println!("cargo::rerun-if-changed=bpf");
-    let manifest = ebpf::Manifest::read(&package.join("bpf/manifest.toml"))?;
+    let manifest = Manifest::read(&package.join("bpf/manifest.toml"))?;
     if manifest.arch != arch {
         return Err(Error::Arch {
             object: manifest.arch,
@@ -139,11 +144,11 @@ fn checked_in(
         path: path.clone(),
         source,
     })?;
-    if ebpf::sha256(&object) != manifest.object {
+    if sha256(&object) != manifest.object {
         return Err(Error::Damaged { path });
     }
     if let Some(sources) = sources
-        && ebpf::source_digest(sources, workspace)? != manifest.sources
+        && source_digest(sources, workspace)? != manifest.sources
     {
         return Err(Error::Stale);
     }

@@ -7,12 +7,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-mod manifest;
-mod toolchain;
+pub mod manifest;
+pub mod toolchain;
 
-pub use manifest::{Manifest, sha256, source_digest};
-use toolchain::cargo_home;
-pub use toolchain::{Rustc, Toolchain};
+use toolchain::{Toolchain, cargo_home};
 
 /// Flags of the eBPF build that decide the object's bytes; part of the sources' digest.
 /// BTF is generated from the debug information, which is stripped afterwards.

@@ -5,7 +5,11 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context as _, bail};
 
 use crate::{
-    ebpf::{self, Manifest, Toolchain},
+    ebpf::{
+        self,
+        manifest::{Manifest, sha256, source_digest},
+        toolchain::Toolchain,
+    },
     workspace::{self, Outcome, Workspace},
 };
 
@@ -33,8 +37,8 @@ pub fn update(workspace: &Workspace) -> anyhow::Result<()> {
     let object = build(workspace, &toolchain)?;
     let manifest = Manifest {
         arch: ARCH.to_owned(),
-        object: ebpf::sha256(&object),
-        sources: ebpf::source_digest(&sources(workspace)?, &workspace.root)?,
+        object: sha256(&object),
+        sources: source_digest(&sources(workspace)?, &workspace.root)?,
         rustc: toolchain.rustc.version,
         linker: toolchain.linker_version,
     };
@@ -90,12 +94,12 @@ pub fn check(workspace: &Workspace) -> anyhow::Result<Outcome> {
     };
     let path = folder.join("gputrace.bpf.o");
     let object = fs::read(&path).with_context(|| path.display().to_string())?;
-    if ebpf::sha256(&object) != manifest.object {
+    if sha256(&object) != manifest.object {
         return Ok(Outcome::Failed(format!(
             "not the object that its manifest describes; {UPDATE}"
         )));
     }
-    if ebpf::source_digest(&sources(workspace)?, &workspace.root)? != manifest.sources {
+    if source_digest(&sources(workspace)?, &workspace.root)? != manifest.sources {
         return Ok(Outcome::Failed(format!(
             "not made from gputrace-ebpf as it is now; {UPDATE}"
         )));
@@ -123,7 +127,7 @@ pub fn check(workspace: &Workspace) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Failed(format!(
             "the sources give another object ({} bytes, sha256 {}); {UPDATE}",
             built.len(),
-            ebpf::sha256(&built)
+            sha256(&built)
         )));
     }
     Ok(Outcome::Passed)
@@ -135,7 +139,7 @@ pub fn is_usable(workspace: &Workspace) -> anyhow::Result<()> {
         bail!("the checked-in eBPF object is for {ARCH} only");
     }
     let manifest = Manifest::read(&workspace.root.join("gputrace/bpf/manifest.toml"))?;
-    if ebpf::source_digest(&sources(workspace)?, &workspace.root)? != manifest.sources {
+    if source_digest(&sources(workspace)?, &workspace.root)? != manifest.sources {
         bail!("the checked-in eBPF object was not made from gputrace-ebpf as it is now");
     }
     Ok(())
@@ -149,8 +153,8 @@ mod tests {
     fn a_manifest_is_read_back() {
         let manifest = Manifest {
             arch: ARCH.to_owned(),
-            object: ebpf::sha256(b"object"),
-            sources: ebpf::sha256(b"sources"),
+            object: sha256(b"object"),
+            sources: sha256(b"sources"),
             rustc: "rustc 1.95.0 (59807616e 2026-04-14)".to_owned(),
             linker: "bpf-linker 0.13.0, LLVM 22.1.2".to_owned(),
         };
@@ -167,7 +171,7 @@ mod tests {
     fn the_digest_follows_files_names_and_aya() {
         let folder = tempfile::tempdir().unwrap();
         let (root, sources) = (folder.path(), folder.path().join("gputrace-ebpf"));
-        let digest = || ebpf::source_digest(&sources, root).unwrap();
+        let digest = || source_digest(&sources, root).unwrap();
         let lock = |version: &str| {
             let package = |name: &str, version: &str| {
                 format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\n\n")

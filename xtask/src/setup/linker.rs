@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 
 use super::{Step, say};
 use crate::{
-    ebpf::{Rustc, Toolchain},
+    ebpf::toolchain::{Rustc, Toolchain},
     workspace::quietly,
 };
 

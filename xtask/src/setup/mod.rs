@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::bail;
 
 use crate::{
-    ebpf::{Rustc, Toolchain},
+    ebpf::toolchain::{Rustc, Toolchain},
     object_file,
     workspace::Workspace,
 };

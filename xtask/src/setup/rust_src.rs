@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 
 use super::{Step, say};
 use crate::{
-    ebpf::Rustc,
+    ebpf::toolchain::Rustc,
     workspace::{in_path, quietly, stdout},
 };
 
