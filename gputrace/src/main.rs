@@ -42,7 +42,9 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.command {
         Some(Subcommands::NvmlChild { library }) => Ok(sensors::nvml::child_main(library.clone())),
-        Some(Subcommands::Doctor(flags)) => Ok(doctor::run(flags, &mut io::stdout().lock())?),
+        Some(Subcommands::Doctor(flags)) => {
+            doctor::run(flags, &mut io::stdout().lock()).context("the output could not be written")
+        }
         Some(Subcommands::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "gputrace", &mut script);

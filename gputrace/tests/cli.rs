@@ -1,5 +1,7 @@
 //! The command line as people and scripts meet it: through the program itself.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 use std::{
     fs::File,
     io::{self, Write as _},

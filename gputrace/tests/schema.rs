@@ -1,6 +1,8 @@
 //! The JSON Schema: that the file in `docs/` is the generated one, and that it describes what is
 //! written.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 use std::{collections::BTreeMap, fs, path::Path};
 
 use gputrace::{

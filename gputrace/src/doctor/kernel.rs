@@ -49,7 +49,7 @@ fn judge_btf(members: Result<usize, BtfError>, path: &Path) -> Check {
     let check = |found: String| Check::ok("btf", found, why).needed();
     match members {
         Ok(members) => check(format!(
-            "all {members} members that are needed are in {}",
+            "{} has all {members} members that are needed",
             path.display()
         )),
         Err(error) => {

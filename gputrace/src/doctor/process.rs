@@ -40,7 +40,7 @@ pub fn privileges(machine: &Machine) -> Privileges {
 fn judge_privileges(status: &str, uid_map: &str) -> Privileges {
     let why = "Only privileged processes may load eBPF programs";
     let check = |found: String| Check::ok("privileges", found, why).needed();
-    let root = "run it as root: sudo gputrace ...";
+    let root = "run it as root: sudo gputrace";
     let Some(effective) = effective(status) else {
         return Privileges {
             check: check("/proc/self/status does not say which there are".to_owned())

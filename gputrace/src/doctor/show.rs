@@ -111,18 +111,23 @@ impl Shown<'_> {
     }
 
     fn conclusion(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let obstacles: Vec<String> = self
-            .diagnosis
-            .checks
-            .iter()
-            .filter(|check| check.prevents_tracing())
-            .map(|check| check.name.replace('_', " "))
-            .collect();
+        let names = |state| {
+            let checks = self.diagnosis.checks.iter();
+            let names: Vec<String> = checks
+                .filter(|check| check.prevents_tracing() && check.state == state)
+                .map(|check| check.name.replace('_', " "))
+                .collect();
+            names.join(", ")
+        };
         let (paint, text) = if self.diagnosis.can_trace {
             (ansi::GREEN, "This machine can be traced.".to_owned())
         } else {
-            let obstacles = obstacles.join(", ");
-            let text = format!("This machine cannot be traced like this, because of: {obstacles}.");
+            let why = match (names(State::Missing), names(State::Unknown)) {
+                (missing, unknown) if unknown.is_empty() => format!("because of: {missing}"),
+                (missing, unknown) if missing.is_empty() => format!("not known: {unknown}"),
+                (missing, unknown) => format!("because of: {missing}; not known yet: {unknown}"),
+            };
+            let text = format!("This machine cannot be traced like this, {why}.");
             (ansi::RED, text)
         };
         writeln!(f)?;
