@@ -15,7 +15,8 @@
 mod child;
 mod client;
 mod library;
-mod protocol;
+#[doc(hidden)] // For fuzz/.
+pub mod protocol;
 mod sample;
 
 pub use child::child_main;

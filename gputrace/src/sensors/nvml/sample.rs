@@ -120,7 +120,8 @@ pub enum ProcessKind {
 impl Sample {
     /// Makes an answer of the child fit to be believed and shown: text is escaped, and a value that
     /// cannot be true becomes "not available" with the reason, without touching the others.
-    pub(super) fn checked(self) -> Self {
+    #[doc(hidden)] // For fuzz/.
+    pub fn checked(self) -> Self {
         let devices = reason(self.devices).and_then(|devices| {
             if devices.len() > MAX_DEVICES {
                 return Evidence::not_available(format!(
