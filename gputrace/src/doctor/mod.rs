@@ -8,6 +8,7 @@ mod gpu;
 mod kernel;
 mod machine;
 mod process;
+mod programs;
 mod show;
 
 use std::{io, process::ExitCode, time::Duration};
@@ -105,7 +106,7 @@ pub async fn examine(machine: Machine) -> Diagnosis {
     };
     let accepted = matches!(&trial, Some(Ok(_)));
     let [mut programs, probes] =
-        kernel::programs(trial.as_ref(), release, basics.privileges.sys_admin);
+        programs::judge(trial.as_ref(), release, basics.privileges.sys_admin);
     if let Some(reason) = stuck {
         programs = unanswered("programs", &reason);
     }
