@@ -74,6 +74,7 @@ impl Run<'_> {
             message,
             stderr: String::new(),
         })?;
+        self.notes.push(format!("{property} \"{name}\" {number}"));
         self.measured.insert(name.to_owned(), number);
         Ok(())
     }
