@@ -20,7 +20,11 @@ use workspace::Workspace;
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Command {
     /// Install what the eBPF build and the measurements need; does nothing where all is there
-    Setup,
+    Setup {
+        /// Leave out what only `bench` needs
+        #[arg(long)]
+        no_bench: bool,
+    },
     /// Build gputrace and the test rig, optimised
     Build,
     /// Build the eBPF object from source and check it in
@@ -78,7 +82,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     // Not needed by what runs under sudo, where there may be no cargo to ask.
     let workspace = Workspace::find;
     match command {
-        Command::Setup => setup::run(&workspace()?)?,
+        Command::Setup { no_bench } => setup::run(&workspace()?, !no_bench)?,
         Command::Build => commands::build(&workspace()?)?,
         Command::UpdateObject => object_file::update(&workspace()?)?,
         Command::CheckObject => {

@@ -25,8 +25,8 @@ pub enum Step {
     Skipped(String),
 }
 
-/// Sets up; quick where nothing is missing.
-pub fn run(workspace: &Workspace) -> anyhow::Result<()> {
+/// Sets up; quick where nothing is missing. `bench`: also what only measurements need.
+pub fn run(workspace: &Workspace, bench: bool) -> anyhow::Result<()> {
     let rustc = Rustc::active()?;
     show(
         "rustc",
@@ -41,9 +41,11 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<()> {
     } else {
         step("bpf-linker", || linker::install(&rustc));
     }
-    step("bpftrace", || {
-        packages::install("bpftrace", "`cargo xtask bench` leaves it out")
-    });
+    if bench {
+        step("bpftrace", || {
+            packages::install("bpftrace", "`cargo xtask bench` leaves it out")
+        });
+    }
 
     match (Toolchain::find(), object_file::is_usable(workspace)) {
         (Ok(_), _) => say("eBPF object", "will be built from source"),
