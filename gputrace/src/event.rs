@@ -364,6 +364,16 @@ pub struct Losses {
     pub frees: u64,
 }
 
+impl Losses {
+    /// Lost events of all causes.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.causes
+            .values()
+            .fold(0, |sum, n| sum.saturating_add(*n))
+    }
+}
+
 /// What is probed, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Coverage {

@@ -4,6 +4,12 @@
 //! reaches the ring buffer. Between any two of them any other thread may run. The allocator gives
 //! the address that was freed last, as real ones do.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "small numbers that the test makes itself"
+)]
+
 use std::collections::{BTreeMap, HashMap};
 
 use gputrace::{
@@ -60,12 +66,14 @@ impl Model {
     fn step(&mut self, tid: u32, doing: Doing, choice: u32) -> Doing {
         let now = self.tick();
         match doing {
-            Doing::Nothing if choice % 2 == 0 || self.held.is_empty() => Doing::Allocating {
-                entered: now,
-                bytes: u64::from(choice % 7 + 1) << 9,
-                address: None,
-                returned: None,
-            },
+            Doing::Nothing if choice.is_multiple_of(2) || self.held.is_empty() => {
+                Doing::Allocating {
+                    entered: now,
+                    bytes: u64::from(choice % 7 + 1) << 9,
+                    address: None,
+                    returned: None,
+                }
+            }
             Doing::Nothing => {
                 let address = self.held.swap_remove(choice as usize % self.held.len());
                 Doing::Freeing {
@@ -346,10 +354,10 @@ proptest! {
                 pid,
                 tid: tgid,
                 function: FunctionId::new(0).unwrap(),
-                enclosing: FunctionId::new(result.unsigned_abs() as u16 + 1).filter(|_| bytes % 5 == 0),
+                enclosing: FunctionId::new(result.unsigned_abs() as u16 + 1).filter(|_| bytes.is_multiple_of(5)),
                 entered: BootTime(entered),
                 returned: BootTime(returned),
-                outcome: if bytes % 7 == 0 { Outcome::NeverReturned } else { Outcome::Returned(result) },
+                outcome: if bytes.is_multiple_of(7) { Outcome::NeverReturned } else { Outcome::Returned(result) },
                 op,
                 stack: Some(gputrace::event::StackId(bytes as u32 % 5)),
                 cgroup_id: 0,

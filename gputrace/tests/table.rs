@@ -1,6 +1,13 @@
 //! The table, against golden files. `UPDATE_GOLDEN=1 cargo test -p gputrace --test table` writes
 //! them anew; look at the difference before you commit it.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::unwrap_used,
+    reason = "small numbers that the test makes itself"
+)]
+
 use std::{fs, path::PathBuf};
 
 use gputrace::{

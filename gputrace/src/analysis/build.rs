@@ -127,13 +127,14 @@ fn loss_summary(ledger: &Ledger) -> LossSummary {
     let (mut first, mut last): (Option<BootTime>, Option<BootTime>) = (None, None);
     for losses in all {
         for (cause, n) in &losses.causes {
-            *causes.entry(cause.clone()).or_insert(0) += n;
+            let sum: &mut u64 = causes.entry(cause.clone()).or_default();
+            *sum = sum.saturating_add(*n);
         }
         first = [first, losses.first].into_iter().flatten().min();
         last = last.max(losses.last);
     }
     LossSummary {
-        events: causes.values().sum(),
+        events: causes.values().fold(0, |sum, n| sum.saturating_add(*n)),
         first: first.map(|at| time.at(at)),
         last: last.map(|at| time.at(at)),
         causes,
@@ -141,13 +142,13 @@ fn loss_summary(ledger: &Ledger) -> LossSummary {
             .processes()
             .filter(|p| !p.losses.causes.is_empty())
             .count() as u64,
-        unattributed: unattributed.causes.values().sum(),
+        unattributed: unattributed.events(),
     }
 }
 
 fn process_losses(time: &Times<'_>, losses: &Losses) -> Option<ProcessLosses> {
     (!losses.causes.is_empty()).then(|| ProcessLosses {
-        events: losses.causes.values().sum(),
+        events: losses.events(),
         first: losses.first.map(|at| time.at(at)),
         last: losses.last.map(|at| time.at(at)),
         causes: losses.causes.clone(),
@@ -297,13 +298,26 @@ fn site_report(ledger: &Ledger, process: &Process, view: SiteView<'_>) -> SiteRe
         since: time.at(site.first),
         latest: time.at(site.latest),
         oldest_age_ns: age.map(Nanoseconds),
-        growth: trend.map(|trend| GrowthReport {
-            since: time.at(trend.since.max(site.first)),
-            bytes: trend.bytes,
-            bytes_per_second: rate(trend.bytes_per_second),
-            time_to_full_ns: time_to_full(free, rate(trend.bytes_per_second), ended),
-        }),
+        growth: trend.map(|trend| growth(&time, site, trend, free, ended)),
         verdict,
+    }
+}
+
+fn growth(
+    time: &Times<'_>,
+    site: &Site,
+    trend: Trend,
+    free: &Evidence<u64>,
+    ended: bool,
+) -> GrowthReport {
+    // A trend that goes back to the first allocation of a site that never freed needs no estimate.
+    let exact = site.exact_rate().filter(|_| trend.since <= site.first);
+    let bytes_per_second = exact.unwrap_or_else(|| rate(trend.bytes_per_second));
+    GrowthReport {
+        since: time.at(trend.since.max(site.first)),
+        bytes: trend.bytes,
+        bytes_per_second,
+        time_to_full_ns: time_to_full(free, bytes_per_second, ended),
     }
 }
 

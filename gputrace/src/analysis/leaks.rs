@@ -296,11 +296,9 @@ pub fn judge(
         {
             let trend = run.trend();
             let reason = format!(
-                "retained memory grew by {} over {}, in each of {PARTS} equal parts of that time, \
-                 at {} a second",
+                "retained memory grew by {} over {}, in each of {PARTS} equal parts of that time",
                 Bytes(trend.bytes),
                 show_duration(run.length()),
-                Bytes(rate(trend.bytes_per_second)),
             );
             return (Verdict::new(Kind::Leak, reason), Some(trend));
         }
@@ -401,6 +399,12 @@ fn too_early(run: &Run<'_>, quiet: u64, thresholds: Thresholds) -> Verdict {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "small numbers that the test makes itself"
+)]
 mod tests {
     use super::*;
     use crate::ledger::Amount;

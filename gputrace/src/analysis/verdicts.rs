@@ -17,8 +17,7 @@ pub fn harmful(losses: &Losses) -> u64 {
         .causes
         .iter()
         .filter(|(cause, _)| !HARMLESS.contains(&cause.as_str()))
-        .map(|(_, n)| n)
-        .sum()
+        .fold(0, |sum, (_, n)| sum.saturating_add(*n))
 }
 
 /// Why the figures of a process may be wrong.

@@ -96,7 +96,7 @@ impl Allocations {
         let at = queue.partition_point(|a| a.returned <= old.returned);
         queue.insert(at, old);
         self.awaiting_count += 1;
-        self.awaiting_bytes += old.bytes;
+        self.awaiting_bytes = self.awaiting_bytes.saturating_add(old.bytes);
     }
 
     /// Ends the allocation that a free entered at `entered` is for. `None` if none is known.
@@ -117,7 +117,7 @@ impl Allocations {
             self.awaiting.remove(&address);
         }
         self.awaiting_count -= 1;
-        self.awaiting_bytes -= allocation.bytes;
+        self.awaiting_bytes = self.awaiting_bytes.saturating_sub(allocation.bytes);
         Some(Freed::Awaiting(allocation))
     }
 
@@ -140,20 +140,20 @@ impl Allocations {
     /// Forgets the replaced allocations that were made before `horizon`: their free was lost, or
     /// was no free. Returns how many.
     pub fn forget_awaiting(&mut self, horizon: BootTime) -> u64 {
-        let (mut count, mut bytes) = (0, 0);
+        let (mut count, mut bytes) = (0, 0_u64);
         self.awaiting.retain(|_, queue| {
             queue.retain(|a| {
                 let keep = a.returned > horizon;
                 if !keep {
                     count += 1;
-                    bytes += a.bytes;
+                    bytes = bytes.saturating_add(a.bytes);
                 }
                 keep
             });
             !queue.is_empty()
         });
         self.awaiting_count -= count;
-        self.awaiting_bytes -= bytes;
+        self.awaiting_bytes = self.awaiting_bytes.saturating_sub(bytes);
         count
     }
 

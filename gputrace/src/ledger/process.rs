@@ -125,6 +125,8 @@ pub struct Site {
     pub failed: Amount,
     /// First successful allocation.
     pub first: BootTime,
+    /// Bytes of that one.
+    pub first_bytes: u64,
     /// Latest one.
     pub latest: BootTime,
     /// How `live` has developed.
@@ -132,6 +134,18 @@ pub struct Site {
 }
 
 impl Site {
+    /// Bytes a second from its first allocation to its latest one, if nothing was ever freed: then
+    /// that is exactly the rate of its growth.
+    #[must_use]
+    pub fn exact_rate(&self) -> Option<u64> {
+        let nanoseconds = u128::from(self.latest.since(self.first));
+        if self.live != self.allocated || nanoseconds == 0 {
+            return None;
+        }
+        let gained = u128::from(self.allocated.bytes.saturating_sub(self.first_bytes));
+        u64::try_from((gained * 1_000_000_000 + nanoseconds / 2) / nanoseconds).ok()
+    }
+
     fn new(stack: Option<StackId>, at: BootTime) -> Self {
         Self {
             stack,
@@ -140,6 +154,7 @@ impl Site {
             freed: Amount::default(),
             failed: Amount::default(),
             first: at,
+            first_bytes: 0,
             latest: at,
             history: History::new(at),
         }
@@ -370,6 +385,10 @@ impl Process {
         self.memory.allocated.add(bytes);
         let index = self.site(call, max_sites);
         let site = &mut self.sites[index.0 as usize];
+        if site.allocated.count == 0 {
+            site.first = call.returned;
+            site.first_bytes = bytes;
+        }
         site.allocated.add(bytes);
         site.latest = site.latest.max(call.returned);
         let Some(address) = address.filter(|_| room && self.ended.is_none()) else {

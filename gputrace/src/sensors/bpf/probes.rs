@@ -181,7 +181,7 @@ impl Programs {
                     .map_err(|source| {
                         if mentions_permission(&source) {
                             BpfError::NotPermitted {
-                                what: "probes to be attached",
+                                what: "perf-event probes to be attached (they need CAP_SYS_ADMIN as well)",
                             }
                         } else {
                             BpfError::Attach {
