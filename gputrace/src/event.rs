@@ -232,6 +232,15 @@ pub struct Module {
     pub path: String,
 }
 
+impl Module {
+    /// Where in the file an address lies; `None` if it is below the mapping, or if the mapping
+    /// claims to reach beyond what 64 bits can count.
+    #[must_use]
+    pub fn in_file(&self, address: u64) -> Option<u64> {
+        address.checked_sub(self.start)?.checked_add(self.offset)
+    }
+}
+
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -441,4 +450,23 @@ pub struct NotProbed {
     pub path: String,
     /// Why.
     pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_place_in_its_file() {
+        let module = |offset| Module {
+            start: 0x4000,
+            end: 0x6000,
+            offset,
+            path: "/x".to_owned(),
+        };
+        assert_eq!(module(0x1000).in_file(0x4010), Some(0x1010));
+        assert_eq!(module(0x1000).in_file(0x3fff), None);
+        assert_eq!(module(u64::MAX - 0xf).in_file(0x400f), Some(u64::MAX));
+        assert_eq!(module(u64::MAX - 0xf).in_file(0x4010), None);
+    }
 }

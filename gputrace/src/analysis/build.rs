@@ -346,7 +346,9 @@ fn frames(ledger: &Ledger, pid: Pid, stack: StackId) -> Vec<Frame> {
             Frame {
                 address: format!("{address:#x}"),
                 module: module.map(|m| m.path.clone()),
-                offset: module.map(|m| format!("{:#x}", address - m.start + m.offset)),
+                offset: module
+                    .and_then(|m| m.in_file(address))
+                    .map(|offset| format!("{offset:#x}")),
                 symbol: symbols.get(i).cloned().flatten(),
             }
         })

@@ -100,7 +100,7 @@ impl Names {
 
     fn name(&mut self, pid: Pid, modules: &[Module], address: u64) -> Option<String> {
         let module = module_of(modules, address)?;
-        let offset = address - module.start + module.offset;
+        let offset = module.in_file(address)?;
         let key = (module.path.clone(), offset);
         if let Some(name) = self.found.get(&key) {
             return name.clone();
