@@ -2,6 +2,7 @@
 
 mod bench;
 mod commands;
+mod fuzz;
 mod object_file;
 mod setup;
 mod test;
@@ -51,6 +52,14 @@ enum Command {
     },
     /// Measure what gputrace adds to an allocation and its free, beside an equivalent bpftrace script
     Bench,
+    /// Look for inputs that break a parser, with libFuzzer (see docs/fuzzing.md)
+    Fuzz {
+        /// A file name in fuzz/src/bin; all of them, one after the other, if none is given
+        target: Option<String>,
+        /// How long to run each target
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
     /// The part of demo and scenario that needs root
     #[command(hide = true)]
     RunScenarios {
@@ -95,6 +104,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             return commands::scenario(&workspace()?, manner, &files);
         }
         Command::Bench => return bench::run(&workspace()?),
+        Command::Fuzz { target, seconds } => {
+            return fuzz::run(&workspace()?, target.as_deref(), seconds);
+        }
         Command::RunScenarios {
             programs,
             manner,
