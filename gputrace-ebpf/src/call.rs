@@ -101,7 +101,6 @@ pub fn enter(ctx: &ProbeContext, function: u32) {
             Err(error) => {
                 // A stack that cannot be walked is none; one that found no place is a loss.
                 const EFAULT: i32 = -14;
-                let error = error as i32;
                 if error != EFAULT {
                     lose_entry(tgid, LossCause::StackLost as u32);
                 }
