@@ -116,7 +116,8 @@ fn sudo(program: &Path) -> Command {
     sudo
 }
 
-/// Runs files with what was built before.
+/// Runs files with what was built before. Where what is printed is to be shown, a skipped run is a
+/// failure: there was nothing to see.
 pub fn run_scenarios(programs: &Path, manner: Manner, files: &[PathBuf]) -> ExitCode {
     let options = Options {
         verbose: manner.verbose,
@@ -129,7 +130,7 @@ pub fn run_scenarios(programs: &Path, manner: Manner, files: &[PathBuf]) -> Exit
     if files.len() > 1 {
         println!("{passed} passed, {failed} failed, {skipped} skipped");
     }
-    if summary.is_success() && !(show && skipped > 0) {
+    if summary.is_success() && !(manner.show && skipped > 0) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
