@@ -134,8 +134,8 @@ pub struct Filters {
     /// Trace only this process (repeatable); ends when all of them have
     #[arg(short, long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pids: Vec<u32>,
-    /// Show only processes with this name, as the kernel knows it (15 characters at most)
-    #[arg(long, value_name = "NAME")]
+    /// Show only processes with this name; the kernel keeps the first 15 characters
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub comm: Option<String>,
     /// Show only processes of this user (name or number)
     #[arg(long, value_name = "USER")]

@@ -331,6 +331,8 @@ impl Engine {
     }
 
     fn tick(&mut self) -> Result<(), BpfError> {
+        let unused = self.translator.take_unused();
+        self.reader.forget_stacks(&unused);
         for loss in self.reader.new_losses()? {
             self.take_in(Translator::losses(loss));
         }

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody to tell if stderr is closed.
-            let _ = writeln!(io::stderr(), "gputrace: {error:#}");
+            let _ = writeln!(io::stderr(), "gputrace: {}", told(&error));
             ExitCode::from(FAILED)
         }
     }
@@ -91,6 +91,18 @@ fn trace(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
         Ended::Report(_) | Ended::PipeClosed => ExitCode::SUCCESS,
     })
+}
+
+/// An error with its causes; one that its message tells already is not repeated.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -137,6 +137,9 @@ impl Report {
 pub struct LossSummary {
     /// Lost events.
     pub events: u64,
+    /// Stacks that found no place: no event is missing, but those allocations are known by their
+    /// return address alone.
+    pub stacks: u64,
     /// First loss.
     pub first: Option<String>,
     /// Latest loss.

@@ -1,13 +1,17 @@
 //! A run of live tracing: sensors, engine, output and signals, put together.
 
 use std::{
-    io::{self, Write as _},
+    io::{self, Write},
     os::{
         fd::{AsFd as _, BorrowedFd},
         unix::fs::MetadataExt as _,
     },
     path::PathBuf,
-    sync::mpsc::sync_channel,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::sync_channel,
+    },
     thread,
     time::Duration,
 };
@@ -15,8 +19,8 @@ use std::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::oneshot,
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
+    sync::{mpsc, oneshot},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
 
 use crate::{
@@ -95,6 +99,9 @@ pub enum TraceError {
     /// The thread that traces ended by itself: a defect.
     #[error("the tracing thread ended unexpectedly; please report this")]
     Engine,
+    /// The report is there, but the reader of the output does not take it.
+    #[error("the output is not being read: the report could not be written")]
+    Unread,
     /// Ctrl-C twice.
     #[error("interrupted again before the report was written")]
     Impatient,
@@ -117,6 +124,12 @@ const NVML_LIMIT: Duration = Duration::from_secs(2);
 const NVML_LAST_LIMIT: Duration = Duration::from_millis(400);
 /// Default of `--interval` with `--json`.
 const JSON_INTERVAL: Duration = Duration::from_secs(5);
+/// Questions to the device layer that may wait.
+const ASKS: usize = 4;
+/// The report counts as unread if nothing of it could be written for this long.
+const UNREAD_AFTER: Duration = Duration::from_millis(400);
+/// A second signal within this time belongs to the first.
+const SAME_SIGNAL: Duration = Duration::from_millis(200);
 /// Outputs that may wait to be written.
 const OUTPUTS: usize = 64;
 
@@ -137,9 +150,10 @@ pub async fn run(flags: &Trace) -> Result<Ended, TraceError> {
     if !in_initial_pid_namespace() {
         return Err(TraceError::PidNamespace);
     }
+    // Before anything takes time: a signal that comes early is answered once tracing runs.
+    let mut signals = Signals::new().map_err(system("signals cannot be received"))?;
     let (filter, targets) = filter(flags)?;
     let (reader, began, coverage) = probe(flags, &targets)?;
-    let mut signals = Signals::new().map_err(system("signals cannot be received"))?;
     let format = format(flags);
     if let Err(error) = announce(format, began, &coverage) {
         return pipe_or_error(error);
@@ -161,12 +175,26 @@ pub async fn run(flags: &Trace) -> Result<Ended, TraceError> {
         raise_priority();
         engine.run()
     })?;
+    let progress = Progress::default();
+    let written = progress.clone();
     let writer = spawn("output", move || {
-        write_all(&to_write, format, &mut io::stdout().lock())
+        let mut stdout = Counted {
+            progress: written,
+            to: io::stdout().lock(),
+        };
+        write_all(&to_write, format, &mut stdout)
     })?;
-    let mut nvml = Nvml::start(flags);
-    let end = drive(flags, &control, &mut signals, &mut nvml, engine, writer).await?;
-    Ok(end)
+    let devices = DeviceLayer::start(flags, control.clone());
+    drive(
+        flags,
+        &control,
+        &mut signals,
+        &devices,
+        &progress,
+        engine,
+        writer,
+    )
+    .await
 }
 
 /// Whether PIDs here are those of the kernel. The initial namespace always has this inode number
@@ -207,7 +235,8 @@ async fn drive(
     flags: &Trace,
     control: &Control,
     signals: &mut Signals,
-    nvml: &mut Nvml,
+    devices: &DeviceLayer,
+    progress: &Progress,
     mut engine: oneshot::Receiver<EngineResult>,
     mut writer: oneshot::Receiver<WriterResult>,
 ) -> Result<Ended, TraceError> {
@@ -223,9 +252,9 @@ async fn drive(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await; // the first one is due at once
     let mut closed = watch_stdout();
-    let mut stopping = false;
+    let mut stopping: Option<Instant> = None;
+    let mut unread = Unread::default();
     let mut reader = None;
-    sample(control, nvml, NVML_LIMIT).await;
     loop {
         let stop = tokio::select! {
             written = &mut writer => {
@@ -244,21 +273,70 @@ async fn drive(
                 None
             }
             () = closed.wait() => return { drop(engine); Ok(Ended::PipeClosed) },
-            asked = signals.next() => match asked {
-                Asked::End if stopping => return Err(TraceError::Impatient),
-                Asked::End => Some(EndedBy::Signal),
-                Asked::Snapshot if stopping => None,
-                Asked::Snapshot => { snapshot(control, nvml).await; None }
+            asked = signals.next() => match (asked, stopping) {
+                (Asked::End, None) => Some(EndedBy::Signal),
+                (Asked::End, Some(since)) if since.elapsed() > SAME_SIGNAL => {
+                    return Err(TraceError::Impatient);
+                }
+                (Asked::Snapshot, None) => {
+                    devices.snapshot();
+                    None
+                }
+                _ => None,
             },
-            () = at(deadline), if !stopping => Some(EndedBy::Duration),
-            _ = ticks.tick(), if !stopping && every.is_some() => { snapshot(control, nvml).await; None }
+            () = at(deadline), if stopping.is_none() => Some(EndedBy::Duration),
+            _ = ticks.tick(), if stopping.is_none() && every.is_some() => {
+                devices.snapshot();
+                None
+            }
+            () = sleep(UNREAD_AFTER), if stopping.is_some() => {
+                if unread.is_stuck(progress) {
+                    return Err(TraceError::Unread);
+                }
+                None
+            }
         };
         if let Some(by) = stop {
-            stopping = true;
+            stopping = Some(Instant::now());
             deadline = None;
-            sample(control, nvml, NVML_LAST_LIMIT).await;
+            devices.last().await;
             control.send(Command::Stop(by));
         }
+    }
+}
+
+/// Bytes written so far.
+type Progress = Arc<AtomicU64>;
+
+/// A writer that counts what it has written.
+struct Counted<W> {
+    progress: Progress,
+    to: W,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.progress.fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Tells whether the output stands still.
+#[derive(Default)]
+struct Unread {
+    seen: Option<u64>,
+}
+
+impl Unread {
+    /// Whether nothing was written since the last call.
+    fn is_stuck(&mut self, progress: &Progress) -> bool {
+        let now = progress.load(Ordering::Relaxed);
+        self.seen.replace(now) == Some(now)
     }
 }
 
@@ -293,7 +371,9 @@ fn detach(reader: Reader) {
         }
         -1 => drop(reader),
         _child => {
-            eprintln!(
+            // Nobody to tell if stderr is closed.
+            let _ = writeln!(
+                io::stderr(),
                 "gputrace: the kernel takes {perf_events} probes out in the background, in about \
                  {} s",
                 perf_events.div_ceil(10)
@@ -311,39 +391,69 @@ async fn at(deadline: Option<Instant>) {
     }
 }
 
-async fn sample(control: &Control, nvml: &mut Nvml, limit: Duration) {
-    let sample = nvml.sample(limit).await;
-    let at = clock::now();
-    control.send(Command::Event(Box::new(Event::Devices { at, sample })));
+/// What is asked of the device layer.
+enum Ask {
+    /// A snapshot, with a fresh answer in it.
+    Snapshot,
+    /// An answer for the last report; tells when it is there.
+    Last(oneshot::Sender<()>),
 }
 
-async fn snapshot(control: &Control, nvml: &mut Nvml) {
-    let asked = clock::now();
-    sample(control, nvml, NVML_LIMIT).await;
-    control.send(Command::Snapshot { asked });
+/// The device layer: a task of its own, since an answer may take its whole limit.
+#[derive(Clone)]
+struct DeviceLayer {
+    asks: mpsc::Sender<Ask>,
 }
 
-/// The device layer, if it is wanted.
-enum Nvml {
-    Client(Box<NvmlClient>),
-    Off,
-}
-
-impl Nvml {
-    fn start(flags: &Trace) -> Self {
-        if flags.sources.no_nvml {
-            return Self::Off;
-        }
-        let exe = PathBuf::from("/proc/self/exe");
-        Self::Client(Box::new(NvmlClient::start(exe, flags.sources.nvml.clone())))
+impl DeviceLayer {
+    /// Starts it, with a first question.
+    fn start(flags: &Trace, control: Control) -> Self {
+        let mut client = (!flags.sources.no_nvml).then(|| {
+            NvmlClient::start(PathBuf::from("/proc/self/exe"), flags.sources.nvml.clone())
+        });
+        let (asks, mut inbox) = mpsc::channel(ASKS);
+        tokio::spawn(async move {
+            answer(&mut client, &control, NVML_LIMIT).await;
+            while let Some(ask) = inbox.recv().await {
+                let asked = clock::now();
+                match ask {
+                    Ask::Snapshot => {
+                        answer(&mut client, &control, NVML_LIMIT).await;
+                        control.send(Command::Snapshot { asked });
+                    }
+                    Ask::Last(done) => {
+                        answer(&mut client, &control, NVML_LAST_LIMIT).await;
+                        let _ = done.send(());
+                    }
+                }
+            }
+        });
+        Self { asks }
     }
 
-    async fn sample(&mut self, limit: Duration) -> Evidence<crate::sensors::nvml::Sample> {
-        match self {
-            Self::Client(client) => client.sample(limit).await,
-            Self::Off => Evidence::not_available("switched off by --no-nvml"),
+    /// Asks for a snapshot. While many are waiting already, another would say the same.
+    fn snapshot(&self) {
+        let _ = self.asks.try_send(Ask::Snapshot);
+    }
+
+    /// Waits for a last answer, but not for one that takes too long.
+    async fn last(&self) {
+        let (done, answered) = oneshot::channel();
+        if self.asks.try_send(Ask::Last(done)).is_ok() {
+            let _ = timeout(NVML_LAST_LIMIT, answered).await;
         }
     }
+}
+
+async fn answer(client: &mut Option<NvmlClient>, control: &Control, limit: Duration) {
+    let sample = match client {
+        Some(client) => client.sample(limit).await,
+        None => Evidence::not_available("switched off by --no-nvml"),
+    };
+    control.send(Command::Event(Box::new(Event::Devices {
+        at: clock::now(),
+        sample,
+    })));
 }
 
 fn filter(flags: &Trace) -> Result<(Filter, Vec<Pid>), TraceError> {
@@ -368,13 +478,22 @@ fn filter(flags: &Trace) -> Result<(Filter, Vec<Pid>), TraceError> {
         .transpose()?;
     let filter = Filter {
         pids: flags.filter.pids.clone(),
-        comm: flags.filter.comm.clone(),
+        comm: flags.filter.comm.as_ref().map(|name| kernel_name(name)),
         uid,
         min_bytes: flags.filter.min_size.0,
         older_than_ns: flags.filter.older_than.map_or(0, nanoseconds),
         top: flags.filter.top.or((!flags.json).then_some(10)),
     };
     Ok((filter, targets))
+}
+
+/// A process's name as the kernel keeps it: cut to 15 bytes.
+fn kernel_name(name: &str) -> String {
+    const LENGTH: usize = 15;
+    let end = (0..=LENGTH.min(name.len()))
+        .rev()
+        .find(|&end| name.is_char_boundary(end));
+    identity::escape(&name.as_bytes()[..end.unwrap_or(0)])
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

@@ -1,7 +1,5 @@
 //! Building the report.
 
-use std::collections::BTreeMap;
-
 use super::{
     closing,
     leaks::{Thresholds, Trend, Verdict, rate},
@@ -122,32 +120,31 @@ impl Times<'_> {
 fn loss_summary(ledger: &Ledger) -> LossSummary {
     let time = Times { ledger };
     let unattributed = ledger.unattributed_losses();
-    let all = ledger.processes().map(|p| &p.losses).chain([unattributed]);
-    let mut causes = BTreeMap::new();
-    let (mut first, mut last): (Option<BootTime>, Option<BootTime>) = (None, None);
-    for losses in all {
-        for (cause, n) in &losses.causes {
-            let sum: &mut u64 = causes.entry(cause.clone()).or_default();
-            *sum = sum.saturating_add(*n);
-        }
-        first = [first, losses.first].into_iter().flatten().min();
-        last = last.max(losses.last);
-    }
-    LossSummary {
-        events: causes.values().fold(0, |sum, n| sum.saturating_add(*n)),
-        first: first.map(|at| time.at(at)),
-        last: last.map(|at| time.at(at)),
-        causes,
-        processes: ledger
-            .processes()
-            .filter(|p| !p.losses.causes.is_empty())
-            .count() as u64,
+    let mut sum = LossSummary {
         unattributed: unattributed.events(),
+        ..LossSummary::default()
+    };
+    let (mut first, mut last): (Option<BootTime>, Option<BootTime>) = (None, None);
+    for losses in ledger.processes().map(|p| &p.losses).chain([unattributed]) {
+        for (cause, n) in &losses.causes {
+            let of_cause: &mut u64 = sum.causes.entry(cause.clone()).or_default();
+            *of_cause = of_cause.saturating_add(*n);
+        }
+        sum.stacks = sum.stacks.saturating_add(losses.stacks());
+        if losses.events() > 0 {
+            sum.events = sum.events.saturating_add(losses.events());
+            first = [first, losses.first].into_iter().flatten().min();
+            last = last.max(losses.last);
+        }
     }
+    sum.processes = ledger.processes().filter(|p| p.losses.events() > 0).count() as u64;
+    sum.first = first.map(|at| time.at(at));
+    sum.last = last.map(|at| time.at(at));
+    sum
 }
 
 fn process_losses(time: &Times<'_>, losses: &Losses) -> Option<ProcessLosses> {
-    (!losses.causes.is_empty()).then(|| ProcessLosses {
+    (losses.events() > 0).then(|| ProcessLosses {
         events: losses.events(),
         first: losses.first.map(|at| time.at(at)),
         last: losses.last.map(|at| time.at(at)),

@@ -136,6 +136,8 @@ pub struct Subject<'a> {
     pub live_bytes: u64,
     /// Successful allocations so far.
     pub allocations: u64,
+    /// The latest of them: growth is not later, however coarse the history is.
+    pub latest: BootTime,
     /// The process's first call, if its start was traced; `None` for one that was there before.
     pub process_began: Option<BootTime>,
     /// Growth up to here may be no growth: events were lost.
@@ -152,8 +154,9 @@ struct Curve<'a> {
 struct Run<'a> {
     bytes: Curve<'a>,
     count: Curve<'a>,
+    rises: &'a [Rise],
     began: BootTime,
-    now: BootTime,
+    end: BootTime,
 }
 
 impl Curve<'_> {
@@ -177,21 +180,23 @@ impl Curve<'_> {
 
 impl Run<'_> {
     fn length(&self) -> u64 {
-        self.now.since(self.began)
+        self.end.since(self.began)
     }
 
     fn moment(&self, part: u64, of: u64) -> BootTime {
         BootTime(self.began.0 + self.length() / of * part)
     }
 
-    /// In how many of the equal parts it grew.
+    /// In how many of the equal parts it grew. Each rise counts for one part.
     fn parts_grown(&self) -> u64 {
-        (0..PARTS)
-            .filter(|&part| {
-                let (from, to) = (self.moment(part, PARTS), self.moment(part + 1, PARTS));
-                self.bytes.gained(from, to) >= 1.0
-            })
-            .count() as u64
+        let part = |rise: &Rise| {
+            let into = u128::from(rise.to.since(self.began));
+            let part = into * u128::from(PARTS) / u128::from(self.length().max(1));
+            part.min(u128::from(PARTS) - 1)
+        };
+        let mut parts: Vec<u128> = self.rises.iter().map(part).collect();
+        parts.dedup();
+        parts.len() as u64
     }
 
     /// What the second half brought as a share of the first: in bytes or in allocations, whichever
@@ -199,13 +204,13 @@ impl Run<'_> {
     fn steadiness(&self) -> f64 {
         let middle = self.moment(1, 2);
         [self.bytes, self.count]
-            .map(|it| it.gained(middle, self.now) / it.gained(self.began, middle).max(1.0))
+            .map(|it| it.gained(middle, self.end) / it.gained(self.began, middle).max(1.0))
             .into_iter()
             .fold(f64::INFINITY, f64::min)
     }
 
     fn trend(&self) -> Trend {
-        let bytes = self.bytes.gained(self.began, self.now);
+        let bytes = self.bytes.gained(self.began, self.end);
         Trend {
             since: self.began,
             #[expect(
@@ -263,23 +268,12 @@ pub fn judge(
         };
         return (Verdict::new(Kind::Balanced, reason), None);
     }
-    let (points, counts) = (
-        subject.history.bytes.retained(now),
-        subject.history.count.retained(now),
-    );
-    let rises = rises(&points);
-    // Growth can have begun at the start of the series or after any long enough pause; what
-    // happened before a loss of events cannot be told apart from the loss.
+    let history = subject.history;
+    let (points, counts) = (history.bytes.retained(now), history.count.retained(now));
+    let rises = rises(&points, subject.latest);
     let first = points.first().map_or(now, |p| p.at);
     let first = subject.doubt_until.map_or(first, |doubt| doubt.max(first));
-    let pauses = rises
-        .windows(2)
-        .filter(|pair| pair[1].0.since(pair[0].1) >= thresholds.flat_after_ns)
-        .map(|pair| pair[1].0);
-    let begins: Vec<BootTime> = [first]
-        .into_iter()
-        .chain(pauses.filter(|&at| at > first))
-        .collect();
+    let begins = begins(&rises, first, thresholds);
     // Or right after a burst at the start: a quarter may be left out, if enough is left to tell
     // the rest from a cache that is half full.
     let after_burst = BootTime(first.0 + now.since(first) / 4);
@@ -288,9 +282,14 @@ pub fn judge(
         .map(|&began| (began, 0.0))
         .chain([(after_burst, MANY)]);
     for (began, least) in runs {
-        let run = run(&points, &counts, began, now);
-        if run.count.gained(began, now) >= least
-            && run.length() >= thresholds.leak_after_ns
+        let run = run(&points, &counts, &rises, began, now);
+        // What stays below an earlier peak may come down again as that did: it takes twice as long.
+        let below_peak = history.bytes.peak_up_to(began) >= subject.live_bytes;
+        let long_enough = thresholds
+            .leak_after_ns
+            .saturating_mul(if below_peak { 2 } else { 1 });
+        if run.count.gained(began, run.end) >= least
+            && run.length() >= long_enough
             && run.parts_grown() == PARTS
             && run.steadiness() >= STEADY
         {
@@ -303,19 +302,73 @@ pub fn judge(
             return (Verdict::new(Kind::Leak, reason), Some(trend));
         }
     }
-    let Some(&(_, last_rise)) = rises.last() else {
+    if let Some(verdict) = comes_and_goes(&subject, &points, &rises, now, thresholds) {
+        return (verdict, None);
+    }
+    let Some(last) = rises.last() else {
         return (Verdict::new(Kind::GrewAndFlat, "it has not grown"), None);
     };
-    let quiet = now.since(last_rise);
+    let quiet = now.since(last.to);
     if quiet >= thresholds.flat_after_ns {
-        return (flat(&subject, last_rise, quiet, thresholds), None);
+        return (flat(&subject, *last, quiet, thresholds), None);
     }
     let latest = begins.last().copied().unwrap_or(first);
-    let run = run(&points, &counts, latest, now);
-    let steps = rises.iter().filter(|(from, _)| *from >= latest).count() as u64;
+    let run = run(&points, &counts, &rises, latest, now);
     // A few steps have no rate.
-    let trend = (steps >= PARTS).then(|| run.trend());
+    let trend = (run.rises.len() as u64 >= PARTS).then(|| run.trend());
     (too_early(&run, quiet, thresholds), trend)
+}
+
+/// Where growth can have begun: where the history does, and after each long enough pause. What
+/// happened before a loss of events cannot be told apart from the loss.
+fn begins(rises: &[Rise], first: BootTime, thresholds: Thresholds) -> Vec<BootTime> {
+    let mut begins = vec![first];
+    let mut before = first;
+    for rise in rises {
+        if rise.from > first && rise.from.since(before) >= thresholds.flat_after_ns {
+            begins.push(rise.from);
+        }
+        before = rise.to;
+    }
+    begins
+}
+
+/// The verdict on memory that is no more than what has been there before and was given back: the
+/// latest allocations of a program that allocates and frees are no growth.
+fn comes_and_goes(
+    subject: &Subject<'_>,
+    points: &[Retained],
+    rises: &[Rise],
+    now: BootTime,
+    thresholds: Thresholds,
+) -> Option<Verdict> {
+    let settled_at = BootTime(now.0.saturating_sub(thresholds.flat_after_ns));
+    let settled = points
+        .iter()
+        .rev()
+        .find(|p| p.at <= settled_at)
+        .map_or(0, |p| p.amount);
+    let low = subject.history.bytes.last_low(now, settled)?;
+    let [live, peak, kept] = [subject.live_bytes, low.peak_before, settled].map(Bytes);
+    if live > peak {
+        return None;
+    }
+    if settled == 0 {
+        let ago = show_duration(now.since(low.at));
+        let reason = format!(
+            "{live} at the moment, no more than before (up to {peak}); all was freed {ago} ago"
+        );
+        return Some(Verdict::new(Kind::Balanced, reason));
+    }
+    let quiet = |rise: &Rise| low.at.since(rise.to) >= thresholds.flat_after_ns;
+    let last = rises.iter().rev().find(|rise| rise.to <= low.at);
+    Some(match last {
+        Some(last) if quiet(last) => flat(subject, *last, now.since(last.to), thresholds),
+        _ => Verdict::new(
+            Kind::GrewAndFlat,
+            format!("{live} at the moment, no more than before (up to {peak}); {kept} of it stay"),
+        ),
+    })
 }
 
 /// Bytes a second as a whole number, never negative.
@@ -329,41 +382,71 @@ pub fn rate(bytes_per_second: f64) -> u64 {
     bytes_per_second.round() as u64
 }
 
-/// Where retained memory rose: begin and end of each such slot.
-fn rises(points: &[Retained]) -> Vec<(BootTime, BootTime)> {
+/// A time in which retained memory rose: one slot of the history.
+#[derive(Clone, Copy, Debug)]
+struct Rise {
+    from: BootTime,
+    to: BootTime,
+}
+
+/// Where retained memory rose; nothing rises after the latest allocation.
+fn rises(points: &[Retained], latest: BootTime) -> Vec<Rise> {
     points
         .windows(2)
         .filter(|pair| pair[1].amount > pair[0].amount)
-        .map(|pair| (pair[0].at, pair[1].at))
+        .map(|pair| Rise {
+            from: pair[0].at,
+            to: pair[1].at.min(latest.max(pair[0].at)),
+        })
         .collect()
 }
 
+/// The run from `began` on. It ends now, or with its last rise while no pause is longer than twice
+/// the longest before: the verdict on regular growth does not change between two steps.
 fn run<'a>(
     bytes: &'a [Retained],
     counts: &'a [Retained],
+    rises: &'a [Rise],
     began: BootTime,
     now: BootTime,
 ) -> Run<'a> {
     let from = |points: &'a [Retained]| Curve {
         points: &points[points.partition_point(|p| p.at < began)..],
     };
+    let rises = &rises[rises.partition_point(|rise| rise.from < began)..];
+    let longest = rises
+        .windows(2)
+        .map(|pair| pair[1].to.since(pair[0].to))
+        .max()
+        .unwrap_or(0);
+    let end = match rises.last() {
+        Some(last) if now.since(last.to) <= 2 * longest => last.to,
+        _ => now,
+    };
     Run {
         bytes: from(bytes),
         count: from(counts),
+        rises,
         began,
-        now,
+        end,
     }
 }
 
-fn flat(subject: &Subject<'_>, last_rise: BootTime, quiet: u64, thresholds: Thresholds) -> Verdict {
+fn flat(subject: &Subject<'_>, last: Rise, quiet: u64, thresholds: Thresholds) -> Verdict {
     let flat = show_duration(quiet);
     let bytes = Bytes(subject.live_bytes);
+    // In a long history a slot can be longer than a start: the rise was somewhere in it.
+    let rose = if last.to.since(last.from) > thresholds.startup_ns {
+        last.from
+    } else {
+        last.to
+    };
     match subject.process_began {
-        Some(began) if last_rise.since(began) <= thresholds.startup_ns => Verdict::new(
+        Some(began) if rose.since(began) <= thresholds.startup_ns => Verdict::new(
             Kind::ReservedAtStart,
             format!(
-                "{bytes} were reserved in the first {} of the process, flat for {flat} since",
-                show_duration(last_rise.since(began).max(1_000_000))
+                "{bytes} were reserved within the first {} of the process, flat for {flat} since",
+                show_duration(thresholds.startup_ns)
             ),
         ),
         _ => Verdict::new(
@@ -382,19 +465,23 @@ fn too_early(run: &Run<'_>, quiet: u64, thresholds: Thresholds) -> Verdict {
     ]
     .map(show_duration);
     let gained = Bytes(run.trend().bytes);
-    let reason = if run.length() < thresholds.leak_after_ns || run.parts_grown() < PARTS {
+    let grown = run.parts_grown();
+    let why = if run.length() < thresholds.leak_after_ns {
+        format!("a leak grows for {leak_after}")
+    } else if grown < PARTS {
+        format!("a leak grows in each of {PARTS} equal parts of that time, this in {grown}")
+    } else if run.steadiness() < STEADY {
         format!(
-            "it grew by {gained} in {length}, the last time {quiet} ago; a leak grows for \
-             {leak_after}, in each of {PARTS} equal parts of it, and without growth for \
-             {flat_after} it is flat"
-        )
-    } else {
-        format!(
-            "it grew by {gained} in {length}, but slows down: the second half brought {:.0} % of \
-             the first",
+            "it slows down: the second half brought {:.0} % of the first",
             run.steadiness() * 100.0
         )
+    } else {
+        "but not yet more than it has held and freed before".to_owned()
     };
+    let reason = format!(
+        "it grew by {gained} in {length}, the last time {quiet} ago; {why}; without growth for \
+         {flat_after} it is flat"
+    );
     Verdict::new(Kind::GrowingTooEarly, reason)
 }
 
@@ -435,6 +522,7 @@ mod tests {
             history: &history,
             live_bytes: live,
             allocations: n,
+            latest: BootTime(until * SECOND),
             process_began: Some(BootTime(0)),
             doubt_until: None,
         };
@@ -531,6 +619,7 @@ mod tests {
                 history: &history,
                 live_bytes: 299 * MIB,
                 allocations: 300,
+                latest: BootTime(90 * SECOND),
                 process_began: None,
                 doubt_until: Some(BootTime(doubt * SECOND)),
             };

@@ -8,28 +8,18 @@ use crate::{
     units::{counted, show_duration},
 };
 
-/// Causes of loss that leave every allocation and free accounted for.
-const HARMLESS: [&str; 2] = ["stack_lost", "process_table_full"];
-
-/// Lost events that may have changed what is live.
-pub fn harmful(losses: &Losses) -> u64 {
-    losses
-        .causes
-        .iter()
-        .filter(|(cause, _)| !HARMLESS.contains(&cause.as_str()))
-        .fold(0, |sum, (_, n)| sum.saturating_add(*n))
-}
-
 /// Why the figures of a process may be wrong.
 struct Doubt {
     /// Until when; growth after it is beyond doubt.
     until: BootTime,
     reason: String,
+    /// Whether what is known is worth a verdict beside the doubt.
+    complete_enough: bool,
 }
 
 fn doubt(ledger: &Ledger, process: &Process, now: BootTime) -> Option<Doubt> {
     let of = |losses: &Losses, whose: &str| {
-        let events = harmful(losses);
+        let events = losses.events();
         (events > 0).then(|| {
             let until = losses.last.unwrap_or(now);
             let ago = show_duration(now.since(until));
@@ -39,15 +29,20 @@ fn doubt(ledger: &Ledger, process: &Process, now: BootTime) -> Option<Doubt> {
             Doubt {
                 until,
                 reason: format!("{events} {whose} lost within {span}, the last {ago} ago"),
+                complete_enough: true,
             }
         })
     };
     if process.memory.not_followed.count > 0 {
-        let reason = format!(
-            "{} allocations could not be followed one by one",
-            process.memory.not_followed.count
-        );
-        return Some(Doubt { until: now, reason });
+        let count = counted(process.memory.not_followed.count, "allocation");
+        return Some(Doubt {
+            until: now,
+            reason: format!(
+                "{count} could not be followed one by one (--max-live): what is live is at least \
+                 what is shown"
+            ),
+            complete_enough: false,
+        });
     }
     of(&process.losses, "of this process")
         .or_else(|| of(ledger.unattributed_losses(), "of unknown processes"))
@@ -69,11 +64,12 @@ pub fn verdicts(ledger: &Ledger, process: &Process, thresholds: Thresholds) -> V
         .calls
         .map(|(first, _)| first)
         .filter(|_| began_under_tracing(ledger, process));
-    let judge = |history: &History, live_bytes, allocations| {
+    let judge = |history: &History, live_bytes, allocations, latest| {
         let subject = Subject {
             history,
             live_bytes,
             allocations,
+            latest,
             process_began: began,
             doubt_until: doubt.as_ref().map(|doubt| doubt.until),
         };
@@ -83,13 +79,31 @@ pub fn verdicts(ledger: &Ledger, process: &Process, thresholds: Thresholds) -> V
     let sites: Vec<_> = process
         .sites()
         .iter()
-        .map(|site: &Site| judge(&site.history, site.live.bytes, site.allocated.count))
+        .map(|site: &Site| {
+            judge(
+                &site.history,
+                site.live.bytes,
+                site.allocated.count,
+                site.latest,
+            )
+        })
         .collect();
     let live = match process.ended() {
         Some(_) => process.memory.released_by_exit.bytes,
         None => process.memory.live.bytes,
     };
-    let (whole, _) = judge(&process.history, live, process.memory.allocated.count);
+    let latest = process
+        .sites()
+        .iter()
+        .map(|site| site.latest)
+        .max()
+        .unwrap_or(now);
+    let (whole, _) = judge(
+        &process.history,
+        live,
+        process.memory.allocated.count,
+        latest,
+    );
     Verdicts {
         process: overall(whole, &sites),
         sites,
@@ -102,6 +116,11 @@ fn doubted(verdict: Verdict, doubt: Option<&Doubt>) -> Verdict {
         None => verdict,
         Some(doubt) if verdict.kind == Kind::Leak => Verdict {
             reason: format!("{}, all of it after {}", verdict.reason, doubt.reason),
+            ..verdict
+        },
+        Some(doubt) if !doubt.complete_enough => Verdict {
+            kind: Kind::Uncertain,
+            reason: doubt.reason.clone(),
             ..verdict
         },
         Some(doubt) => Verdict {

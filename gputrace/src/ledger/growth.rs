@@ -20,7 +20,18 @@ pub struct Growth {
     width_ns: u64,
     /// The last one is the current slot.
     floors: Vec<u64>,
+    /// The most that was outstanding in each slot.
+    peaks: Vec<u64>,
     current: u64,
+}
+
+/// A time at which what is outstanding had come down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Low {
+    /// Begin of the slot.
+    pub at: BootTime,
+    /// The most that had been outstanding in the slots before it.
+    pub peak_before: u64,
 }
 
 /// The amount from which memory has never come down again since that time.
@@ -40,6 +51,7 @@ impl Growth {
             started,
             width_ns: FIRST_WIDTH_NS,
             floors: vec![0],
+            peaks: vec![0],
             current: 0,
         }
     }
@@ -50,6 +62,9 @@ impl Growth {
         self.current = amount;
         if let Some(floor) = self.floors.last_mut() {
             *floor = (*floor).min(amount);
+        }
+        if let Some(peak) = self.peaks.last_mut() {
+            *peak = (*peak).max(amount);
         }
     }
 
@@ -64,15 +79,19 @@ impl Growth {
         let slot = self.slot(at);
         if slot >= self.floors.len() {
             self.floors.resize(slot + 1, self.current);
+            self.peaks.resize(slot + 1, self.current);
         }
     }
 
     fn merge(&mut self) {
-        self.floors = self
-            .floors
-            .chunks(2)
-            .map(|pair| pair.iter().copied().min().unwrap_or(0))
-            .collect();
+        let merged = |slots: &[u64], of: fn(u64, u64) -> u64| {
+            slots
+                .chunks(2)
+                .map(|pair| pair.iter().copied().reduce(of).unwrap_or(0))
+                .collect()
+        };
+        self.floors = merged(&self.floors, u64::min);
+        self.peaks = merged(&self.peaks, u64::max);
         self.width_ns = self.width_ns.saturating_mul(2);
     }
 
@@ -90,7 +109,7 @@ impl Growth {
             .rev()
             .map(|(slot, &floor)| {
                 least = least.min(floor);
-                let at = BootTime(series.started.0 + slot as u64 * series.width_ns);
+                let at = series.begin(slot);
                 Retained { at, amount: least }
             })
             .collect();
@@ -100,6 +119,36 @@ impl Growth {
             amount: series.current,
         });
         retained
+    }
+
+    /// The latest slot up to `now` in which no more than `level` was outstanding for a moment.
+    #[must_use]
+    pub fn last_low(&self, now: BootTime, level: u64) -> Option<Low> {
+        let mut series = self.clone();
+        series.advance(now);
+        let slot = series.floors.iter().rposition(|&floor| floor <= level)?;
+        Some(Low {
+            at: series.begin(slot),
+            peak_before: series.peak_before(slot),
+        })
+    }
+
+    /// The most that had been outstanding before `at`.
+    #[must_use]
+    pub fn peak_up_to(&self, at: BootTime) -> u64 {
+        self.peak_before(self.slot(at))
+    }
+
+    fn peak_before(&self, slot: usize) -> u64 {
+        self.peaks.iter().take(slot).copied().max().unwrap_or(0)
+    }
+
+    fn begin(&self, slot: usize) -> BootTime {
+        BootTime(
+            self.started
+                .0
+                .saturating_add((slot as u64).saturating_mul(self.width_ns)),
+        )
     }
 
     /// Width of a slot: how exactly times are known.

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 pub use allocations::{Allocation, ContextIndex, SiteIndex};
-pub use growth::{Growth, History, Retained};
+pub use growth::{Growth, History, Low, Retained};
 pub use limits::Limits;
 pub use process::{Amount, Contexts, Ended, Identity, Memory, Process, Site};
 

@@ -8,6 +8,7 @@ use comfy_table::{
 
 use crate::{
     analysis::{Kind, Verdict},
+    event::Losses,
     evidence::Evidence,
     report::{DeviceReport, EndedBy, ProcessReport, ProcessState, Report, SiteReport},
     units::{Bytes, counted, show_duration},
@@ -84,6 +85,7 @@ impl Table<'_> {
             let causes: Vec<String> = losses
                 .causes
                 .iter()
+                .filter(|(cause, _)| !Losses::HARMLESS.contains(&cause.as_str()))
                 .map(|(cause, n)| format!("{n} {cause}"))
                 .collect();
             let span = match (&losses.first, &losses.last) {
@@ -98,6 +100,13 @@ impl Table<'_> {
                 counted(losses.events, "event"),
                 counted(losses.processes, "process"),
                 causes.join(", ")
+            )?;
+        }
+        if losses.stacks > 0 {
+            writeln!(
+                f,
+                "{} had no place: those allocations are known by their return address alone.",
+                counted(losses.stacks, "stack")
             )?;
         }
         let given_up = &self.report.given_up;
@@ -159,6 +168,7 @@ impl Table<'_> {
                 "used",
                 "= processes",
                 "+ unexplained",
+                "reserved",
                 "free",
                 "total",
             ],
@@ -178,6 +188,7 @@ impl Table<'_> {
                 &device.used,
                 &device.processes,
                 &device.unexplained,
+                &device.reserved,
                 &device.free,
                 &device.total,
             ]
@@ -249,15 +260,12 @@ impl Table<'_> {
         if process.sites.is_empty() {
             return Ok(());
         }
+        let live = match process.state {
+            ProcessState::Running {} => "live",
+            ProcessState::Exited { .. } => "at its end",
+        };
         let mut grid = self.grid(
-            &[
-                "  call site",
-                "verdict",
-                "live",
-                "count",
-                "oldest",
-                "growth",
-            ],
+            &["  call site", "verdict", live, "count", "oldest", "growth"],
             2,
         );
         for site in &process.sites {
@@ -299,7 +307,7 @@ impl Table<'_> {
         add(
             memory.unknown_frees,
             format!(
-                "{} of memory not seen being allocated",
+                "{} of memory that is not followed",
                 counted(memory.unknown_frees, "free")
             ),
         );

@@ -158,6 +158,13 @@ impl Reader {
         Some(trace.frames().iter().map(|frame| frame.ip).collect())
     }
 
+    /// Gives the places of stacks to others. One that is not there any more is fine.
+    pub fn forget_stacks(&mut self, ids: &[i32]) {
+        for id in ids.iter().filter_map(|&id| u32::try_from(id).ok()) {
+            let _ = self.stacks.remove(&id);
+        }
+    }
+
     /// Losses, if any were added since the last call.
     ///
     /// # Errors

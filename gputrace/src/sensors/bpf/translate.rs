@@ -1,6 +1,9 @@
 //! From wire records to events: numbers stacks, names processes, gives calls their meaning.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use gputrace_ebpf::{
     CALL_NEVER_RETURNED, CALL_OUT0_UNREADABLE, CALL_OUT1_UNREADABLE, CallRecord, ExitRecord,
@@ -48,6 +51,9 @@ pub struct Translator {
     procfs: Procfs,
     processes: HashMap<Pid, Known>,
     next_stack: u32,
+    /// How many processes use a kernel stack.
+    users: HashMap<i32, u32>,
+    unused: Vec<i32>,
 }
 
 impl Translator {
@@ -58,6 +64,8 @@ impl Translator {
             procfs,
             processes: HashMap::new(),
             next_stack: 0,
+            users: HashMap::new(),
+            unused: Vec::new(),
         }
     }
 
@@ -68,7 +76,7 @@ impl Translator {
             Record::Process(record) => self.process(record, &mut each),
             Record::Exit(record) => {
                 let exit = exit(record);
-                self.processes.remove(&exit.pid);
+                self.forget(exit.pid);
                 each(Event::Exit(exit));
             }
         }
@@ -86,9 +94,31 @@ impl Translator {
         }
     }
 
-    /// A process has ended without the kernel's event.
+    /// Forgets a process or an image that has ended.
     pub fn forget(&mut self, pid: Pid) {
-        self.processes.remove(&pid);
+        let Some(known) = self.processes.remove(&pid) else {
+            return;
+        };
+        let ids: HashSet<i32> = known
+            .raw
+            .keys()
+            .map(|raw| raw.kernel_id)
+            .filter(|&id| id >= 0)
+            .collect();
+        for id in ids {
+            let users = self.users.entry(id).or_insert(1);
+            *users = users.saturating_sub(1);
+            if *users == 0 {
+                self.users.remove(&id);
+                self.unused.push(id);
+            }
+        }
+    }
+
+    /// Kernel stacks that no process uses any more: their places can be given to others. Each
+    /// program start has addresses of its own, so they would fill the table in time.
+    pub fn take_unused(&mut self) -> Vec<i32> {
+        std::mem::take(&mut self.unused)
     }
 
     fn call(&mut self, record: &CallRecord, reader: &Reader, each: &mut impl FnMut(Event)) {
@@ -173,7 +203,14 @@ impl Translator {
             }
         };
         if known.raw.len() < 2 * MAX_STACKS {
+            let is_new = !known
+                .raw
+                .keys()
+                .any(|other| other.kernel_id == raw.kernel_id);
             known.raw.insert(raw, stack);
+            if is_new && raw.kernel_id >= 0 {
+                *self.users.entry(raw.kernel_id).or_default() += 1;
+            }
         }
         Some(stack)
     }
@@ -186,7 +223,7 @@ impl Translator {
             _ => Sighting::FirstCall,
         };
         if sighting == Sighting::Executed {
-            self.processes.remove(&pid);
+            self.forget(pid);
         }
         if sighting != Sighting::Forked && record.verified == 0 {
             // Offsets come from the kernel's own BTF; if they are wrong after all, say so.
