@@ -210,7 +210,9 @@ impl Run<'_> {
     }
 
     fn trend(&self) -> Trend {
-        let bytes = self.bytes.gained(self.began, self.end);
+        // Nothing has risen since the end, which may lie within a slot.
+        let retained = self.bytes.points.last().map_or(0.0, |p| float(p.amount));
+        let bytes = retained - self.bytes.at(self.began);
         Trend {
             since: self.began,
             #[expect(
@@ -562,6 +564,70 @@ mod tests {
             verdict(steps, 101).0,
             Kind::GrewAndFlat.min(Kind::ReservedAtStart)
         );
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_no_growth_while_it_is_there() {
+        // A loop: a block is live at every odd moment.
+        let steps = |seconds: u64| {
+            (0..seconds * 10)
+                .flat_map(|i| [(i * 100, 4), (i * 100 + 50, 0)])
+                .chain([(seconds * 1000, 4)])
+        };
+        for seconds in [2, 40, 300, 4000] {
+            assert_eq!(
+                verdict(steps(seconds), seconds + 1).0,
+                Kind::Balanced,
+                "{seconds} s"
+            );
+        }
+        // A sawtooth of ten seconds, in the middle of a tooth; beside 50 MiB that stay.
+        for kept in [0, 50] {
+            let steps = (0..95_u64).map(|i| (i * 1000, kept + i % 10 * 8));
+            let expected = if kept == 0 {
+                Kind::Balanced
+            } else {
+                Kind::ReservedAtStart
+            };
+            assert_eq!(verdict(steps, 95).0, expected);
+        }
+    }
+
+    #[test]
+    fn four_steps_are_no_leak_and_five_stay_one_between_them() {
+        let steps = |n: u64| (0..n).map(|i| (i * 20_000, (i + 1) * 10));
+        for seconds in 61..80 {
+            assert_ne!(verdict(steps(4), seconds).0, Kind::Leak, "{seconds} s");
+        }
+        for seconds in 81..119 {
+            assert_eq!(verdict(steps(5), seconds).0, Kind::Leak, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_start_stays_a_start_however_long_the_run() {
+        for seconds in [60, 600, 6000, 60_000] {
+            let steps = (0..10).map(|i| (i * 100, (i + 1) * 16));
+            let mut history = History::new(BootTime(0));
+            for (ms, mib) in steps {
+                let amount = Amount {
+                    count: mib / 16,
+                    bytes: mib * MIB,
+                };
+                history.set(BootTime(ms * 1_000_000), amount);
+            }
+            let subject = Subject {
+                history: &history,
+                live_bytes: 160 * MIB,
+                allocations: 10,
+                latest: BootTime(900_000_000),
+                process_began: Some(BootTime(0)),
+                doubt_until: None,
+            };
+            let now = BootTime(seconds * SECOND);
+            let kind = judge(subject, now, Thresholds::default()).0.kind;
+            assert_eq!(kind, Kind::ReservedAtStart, "{seconds} s");
+        }
     }
 
     #[test]
