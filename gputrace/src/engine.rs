@@ -8,6 +8,7 @@ use std::{
     os::fd::AsFd as _,
     sync::{
         Arc,
+        atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, Sender, SyncSender, TrySendError},
     },
     time::{Duration, Instant},
@@ -84,6 +85,7 @@ pub enum Output {
 pub struct Control {
     commands: Sender<Command>,
     wake: Arc<EventFd>,
+    report_is_made: Arc<AtomicBool>,
 }
 
 impl Control {
@@ -95,13 +97,26 @@ impl Control {
         let (commands, receiver) = std::sync::mpsc::channel();
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = Arc::new(EventFd::from_flags(flags)?);
+        let report_is_made = Arc::new(AtomicBool::new(false));
+        let control = Self {
+            commands,
+            wake: Arc::clone(&wake),
+            report_is_made: Arc::clone(&report_is_made),
+        };
         Ok((
-            Self {
-                commands,
-                wake: Arc::clone(&wake),
+            control,
+            Inbox {
+                receiver,
+                wake,
+                report_is_made,
             },
-            Inbox { receiver, wake },
         ))
+    }
+
+    /// Whether the last report is on its way to the output, or waits for room there.
+    #[must_use]
+    pub fn report_is_made(&self) -> bool {
+        self.report_is_made.load(Ordering::Acquire)
     }
 
     /// Sends a command. One that comes after the end is dropped.
@@ -118,6 +133,7 @@ impl Control {
 pub struct Inbox {
     receiver: Receiver<Command>,
     wake: Arc<EventFd>,
+    report_is_made: Arc<AtomicBool>,
 }
 
 /// Live tracing.
@@ -239,6 +255,7 @@ impl Engine {
         self.wait_for_names();
         self.flush_events();
         let report = Box::new(self.report(at, Some(by)));
+        self.inbox.report_is_made.store(true, Ordering::Release);
         // The writer may have gone: there is nobody to tell.
         let _ = self.output.send(Output::Report(report));
         Ok(())

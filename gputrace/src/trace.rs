@@ -289,8 +289,9 @@ async fn drive(
                 devices.snapshot();
                 None
             }
+            // While a report is being made nothing is written, and nothing is wrong.
             () = sleep(UNREAD_AFTER), if stopping.is_some() => {
-                if unread.is_stuck(progress) {
+                if control.report_is_made() && unread.is_stuck(progress) {
                     return Err(TraceError::Unread);
                 }
                 None
