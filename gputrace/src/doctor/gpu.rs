@@ -12,7 +12,7 @@ use crate::{
     evidence::Evidence,
     identity::{escape_at_most, procfs::Procfs},
     sensors::{
-        cuda::discovery::{Search, Source, Unreadable, discover},
+        cuda::discovery::{Search, Source, discover},
         libraries,
         nvml::Sample,
     },
@@ -137,11 +137,12 @@ pub fn libcuda(machine: &Machine) -> Libraries {
         root: machine.root.clone(),
         ..Search::default()
     });
+    let is_blind = discovery.unreadable.iter().any(|it| !it.explicit);
     let mut not_probed: Vec<NotProbed> = discovery
         .unreadable
         .into_iter()
         .filter(|it| it.explicit || !explicit)
-        .map(not_looked_at)
+        .map(libraries::not_looked_at)
         .collect();
     let mut found = Vec::new();
     for library in discovery.libraries {
@@ -159,26 +160,22 @@ pub fn libcuda(machine: &Machine) -> Libraries {
         }
     }
     Libraries {
-        check: judge_libcuda(&found, &not_probed),
+        check: judge_libcuda(&found, &not_probed, is_blind),
         found,
         not_probed,
     }
 }
 
-fn not_looked_at(it: Unreadable) -> NotProbed {
-    let reason = match it.pids.len() {
-        0 => it.reason,
-        1 => format!("{} (1 process)", it.reason),
-        n => format!("{} ({n} processes)", it.reason),
-    };
-    NotProbed {
-        path: it.what,
-        reason,
-    }
-}
-
-fn judge_libcuda(found: &[FoundLibrary], not_probed: &[NotProbed]) -> Check {
+fn judge_libcuda(found: &[FoundLibrary], not_probed: &[NotProbed], is_blind: bool) -> Check {
     let check = |found: String, why: &str| Check::ok("libcuda", found, why).needed();
+    if found.is_empty() && is_blind {
+        return check(
+            "no copy of libcuda.so was found, and not everything could be looked at".to_owned(),
+            "Its functions are what is traced",
+        )
+        .state(State::Unknown)
+        .advice("run doctor as root, or name a copy: gputrace doctor --libcuda PATH");
+    }
     if found.is_empty() {
         return check(
             "no copy of libcuda.so can be probed".to_owned(),
@@ -369,7 +366,7 @@ mod tests {
 
     #[test]
     fn libcuda_is_as_good_as_its_placements() {
-        let state = |found: &[FoundLibrary]| judge_libcuda(found, &[]).state;
+        let state = |found: &[FoundLibrary]| judge_libcuda(found, &[], false).state;
         assert_eq!(state(&[]), State::Missing);
         assert_eq!(state(&[library(true, 0)]), State::Ok);
         assert_eq!(
@@ -381,7 +378,9 @@ mod tests {
             path: "/x".to_owned(),
             reason: "denied".to_owned(),
         }];
-        let check = judge_libcuda(&[library(true, 0)], &hidden);
+        // What cannot be seen is not missing.
+        assert_eq!(judge_libcuda(&[], &hidden, true).state, State::Unknown);
+        let check = judge_libcuda(&[library(true, 0)], &hidden, true);
         assert_eq!(check.state, State::Warning);
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{
     bpf::Probe,
     cuda::{
-        discovery::{Discovery, Library as Found, Search, discover, discover_in},
+        discovery::{Discovery, Library as Found, Search, Unreadable, discover, discover_in},
         elf,
         placement::{PlacementKind, place},
     },
@@ -54,13 +54,7 @@ pub fn find(explicit: &[PathBuf]) -> Targets {
     };
     let mut found = Targets {
         targets: Vec::new(),
-        not_probed: unreadable
-            .into_iter()
-            .map(|it| NotProbed {
-                path: it.what,
-                reason: it.reason,
-            })
-            .collect(),
+        not_probed: unreadable.into_iter().map(not_looked_at).collect(),
     };
     for library in libraries {
         let path = library.display.clone();
@@ -131,4 +125,18 @@ pub fn target(found: Found) -> Result<Target, String> {
         probes,
         library,
     })
+}
+
+/// What could not be looked at, in words.
+#[must_use]
+pub fn not_looked_at(it: Unreadable) -> NotProbed {
+    let reason = match it.pids.len() {
+        0 => it.reason,
+        1 => format!("{} (1 process)", it.reason),
+        n => format!("{} ({n} processes)", it.reason),
+    };
+    NotProbed {
+        path: it.what,
+        reason,
+    }
 }
