@@ -137,7 +137,7 @@ pub fn libcuda(machine: &Machine) -> Libraries {
         root: machine.root.clone(),
         ..Search::default()
     });
-    let is_blind = discovery.unreadable.iter().any(|it| !it.explicit);
+    let is_blind = !explicit && !discovery.unreadable.is_empty();
     let mut not_probed: Vec<NotProbed> = discovery
         .unreadable
         .into_iter()
