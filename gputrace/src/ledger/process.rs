@@ -239,7 +239,8 @@ impl Process {
     /// Takes in who it is. Returns how many kept allocations that ended.
     pub(super) fn seen(&mut self, seen: &ProcessSeen) -> usize {
         let mut released = 0;
-        if seen.sighting == Sighting::Executed {
+        // An exec that is reported after the end was noticed changes nothing any more.
+        if seen.sighting == Sighting::Executed && self.ended.is_none() {
             self.executed += 1;
             self.identity.command = None;
             released = self.allocations.len();
@@ -472,5 +473,64 @@ impl Process {
             self.memory.frees_not_seen += self.allocations.forget_awaiting(horizon);
             self.count_awaiting();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::FunctionId;
+
+    #[test]
+    fn an_exec_reported_after_the_end_changes_nothing() {
+        let pid = Pid {
+            tgid: 7,
+            start_ticks: 1,
+        };
+        let mut process = Process::new(pid, BootTime(0));
+        let call = Call {
+            pid,
+            tid: 7,
+            function: FunctionId::new(0).unwrap(),
+            enclosing: None,
+            entered: BootTime(1),
+            returned: BootTime(2),
+            outcome: Outcome::Returned(0),
+            op: Op::Allocate {
+                bytes: 64,
+                address: Some(1),
+            },
+            stack: None,
+            cgroup_id: 0,
+        };
+        process.call(&call, true, 10);
+        let exit = Exit {
+            pid,
+            at: BootTime(3),
+            status: None,
+            source: ExitSource::Procfs,
+        };
+        assert_eq!(process.end(&exit), 1);
+        let exec = ProcessSeen {
+            pid,
+            at: BootTime(3),
+            started: BootTime(0),
+            sighting: Sighting::Executed,
+            parent: pid,
+            namespace_pid: None,
+            uid: 0,
+            comm: String::new(),
+            cgroup: String::new(),
+            cgroup_id: 0,
+        };
+        assert_eq!(process.seen(&exec), 0);
+        let held = Amount {
+            count: 1,
+            bytes: 64,
+        };
+        assert_eq!(
+            (process.memory.released_by_exit, process.sites()[0].live),
+            (held, held)
+        );
     }
 }
