@@ -38,6 +38,13 @@ impl JsonSchema for Hexadecimal {
     }
 }
 
+/// A moment (nanoseconds since 1970) as RFC 3339 in UTC, to the nanosecond.
+#[must_use]
+pub fn rfc3339(wall_ns: u64) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(wall_ns))
+        .map_or_else(|_| "unknown".to_owned(), |time| format!("{time:.9}"))
+}
+
 /// `u64` as decimal text.
 pub mod as_text {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};

@@ -44,6 +44,7 @@ use crate::{
         nvml::NvmlClient,
     },
     symbols,
+    text::rfc3339,
 };
 
 /// What kept a run from being done.
@@ -596,10 +597,8 @@ fn format(flags: &Trace) -> Format {
 fn announce(format: Format, began: Moment, coverage: &Coverage) -> io::Result<()> {
     match format {
         Format::Ndjson => {
-            let time = jiff::Timestamp::from_nanosecond(i128::from(began.wall_ns))
-                .map_or_else(|_| "unknown".to_owned(), |time| format!("{time:.9}"));
             let start = Start {
-                time,
+                time: rfc3339(began.wall_ns),
                 pid: std::process::id(),
                 coverage: coverage.clone(),
             };

@@ -13,6 +13,7 @@ use crate::{
         EndedBy, FilteredOut, Frame, GivenUpReport, GrowthReport, LossSummary, Nanoseconds,
         ProcessLosses, ProcessReport, ProcessState, Report, SiteReport,
     },
+    text::rfc3339,
 };
 
 /// What to show.
@@ -111,9 +112,7 @@ struct Times<'a> {
 
 impl Times<'_> {
     fn at(&self, at: BootTime) -> String {
-        let ns = i128::from(self.ledger.wall_ns(at));
-        jiff::Timestamp::from_nanosecond(ns)
-            .map_or_else(|_| "unknown".to_owned(), |t| format!("{t:.9}"))
+        rfc3339(self.ledger.wall_ns(at))
     }
 }
 

@@ -150,12 +150,6 @@ impl Growth {
                 .saturating_add((slot as u64).saturating_mul(self.width_ns)),
         )
     }
-
-    /// Width of a slot: how exactly times are known.
-    #[must_use]
-    pub const fn resolution_ns(&self) -> u64 {
-        self.width_ns
-    }
 }
 
 /// How outstanding memory has developed: its bytes, and the number of allocations in it.

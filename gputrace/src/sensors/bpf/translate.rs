@@ -40,6 +40,8 @@ struct Known {
     /// How often they have been read, to bound it.
     reads: u32,
     raw: HashMap<RawStack, StackId>,
+    /// Kernel stacks among `raw`.
+    kernel_ids: HashSet<i32>,
     numbered: HashMap<Vec<u64>, StackId>,
 }
 
@@ -99,13 +101,7 @@ impl Translator {
         let Some(known) = self.processes.remove(&pid) else {
             return;
         };
-        let ids: HashSet<i32> = known
-            .raw
-            .keys()
-            .map(|raw| raw.kernel_id)
-            .filter(|&id| id >= 0)
-            .collect();
-        for id in ids {
+        for id in known.kernel_ids {
             let users = self.users.entry(id).or_insert(1);
             *users = users.saturating_sub(1);
             if *users == 0 {
@@ -203,12 +199,8 @@ impl Translator {
             }
         };
         if known.raw.len() < 2 * MAX_STACKS {
-            let is_new = !known
-                .raw
-                .keys()
-                .any(|other| other.kernel_id == raw.kernel_id);
             known.raw.insert(raw, stack);
-            if is_new && raw.kernel_id >= 0 {
+            if raw.kernel_id >= 0 && known.kernel_ids.insert(raw.kernel_id) {
                 *self.users.entry(raw.kernel_id).or_default() += 1;
             }
         }
