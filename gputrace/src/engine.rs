@@ -253,6 +253,7 @@ impl Engine {
         let at = clock::now();
         self.symbols = None;
         self.wait_for_names();
+        self.take_in(Event::Stopped { at, by });
         self.flush_events();
         let report = Box::new(self.report(at, Some(by)));
         self.inbox.report_is_made.store(true, Ordering::Release);

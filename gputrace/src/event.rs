@@ -1,7 +1,10 @@
 //! The language of the pipeline: what sensors say, and all that the ledger knows.
 //!
-//! Live tracing and, later, recordings use the same events; a report depends on nothing else.
+//! Live tracing and recordings use the same events; a report depends on nothing else. Each type is
+//! also written as it stands into recordings ([`crate::recording`]): who changes one that is
+//! written raises the version there.
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -27,6 +30,7 @@ use crate::{
     schemars::JsonSchema,
 )]
 #[serde(transparent)]
+#[derive(BorshSerialize, BorshDeserialize)]
 pub struct BootTime(
     #[serde(with = "as_text")]
     #[schemars(with = "Decimal")]
@@ -54,6 +58,8 @@ impl BootTime {
     Serialize,
     Deserialize,
     schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
 )]
 pub struct Pid {
     /// Thread-group id, in the initial PID namespace.
@@ -91,11 +97,13 @@ impl Pid {
     schemars::JsonSchema,
 )]
 #[serde(transparent)]
+#[derive(BorshSerialize, BorshDeserialize)]
 pub struct StackId(pub u32);
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[derive(BorshSerialize, BorshDeserialize)]
 pub enum Event {
     /// Tracing began; ties the boot clock to the wall clock.
     Started {
@@ -172,11 +180,34 @@ pub enum Event {
         /// Now.
         at: BootTime,
     },
+    /// Tracing ended: the last event.
+    Stopped {
+        /// When.
+        at: BootTime,
+        /// Why.
+        by: EndedBy,
+    },
+}
+
+/// Why tracing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[derive(BorshSerialize, BorshDeserialize)]
+pub enum EndedBy {
+    /// The time that was asked for is over.
+    Duration,
+    /// SIGINT or SIGTERM.
+    Signal,
+    /// Every process that was asked for has ended.
+    TargetsEnded,
+    /// It may have gone on, but the recording does not: it was cut off, or gputrace was killed.
+    RecordingBreaksOff,
 }
 
 /// Why a process is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(BorshSerialize, BorshDeserialize)]
 pub enum Sighting {
     /// It called a probed function for the first time.
     FirstCall,
@@ -187,7 +218,17 @@ pub enum Sighting {
 }
 
 /// Who a process is, as the kernel said at that moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct ProcessSeen {
     /// The process.
     pub pid: Pid,
@@ -214,7 +255,17 @@ pub struct ProcessSeen {
 }
 
 /// An executable mapping of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct Module {
     /// First address.
     #[serde(with = "as_hex::one")]
@@ -244,6 +295,7 @@ impl Module {
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(BorshSerialize, BorshDeserialize)]
 pub enum Outcome {
     /// It returned this `CUresult`; 0 is success.
     Returned(i32),
@@ -254,6 +306,7 @@ pub enum Outcome {
 /// What a call was for, with what it gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "op", rename_all = "snake_case")]
+#[derive(BorshSerialize, BorshDeserialize)]
 pub enum Op {
     /// Asked for device memory.
     Allocate {
@@ -306,7 +359,17 @@ pub enum Op {
 }
 
 /// One call of a probed function.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct Call {
     /// Which process.
     pub pid: Pid,
@@ -336,6 +399,7 @@ pub struct Call {
 /// Who noticed that a process had ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(BorshSerialize, BorshDeserialize)]
 pub enum ExitSource {
     /// The kernel, at that moment.
     Kernel,
@@ -344,7 +408,18 @@ pub enum ExitSource {
 }
 
 /// A process ended: its last thread did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct Exit {
     /// Which process.
     pub pid: Pid,
@@ -357,7 +432,18 @@ pub struct Exit {
 }
 
 /// Events that did not reach user space.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct Losses {
     /// First of them.
     pub first: Option<BootTime>,
@@ -396,7 +482,18 @@ impl Losses {
 }
 
 /// What is probed, and how.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct Coverage {
     /// Version of gputrace.
     pub version: String,
@@ -415,7 +512,17 @@ pub struct Coverage {
 }
 
 /// A probed copy of libcuda.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct Library {
     /// Path.
     pub path: String,
@@ -428,13 +535,24 @@ pub struct Library {
     #[schemars(with = "Decimal")]
     pub inode: u64,
     /// Functions that are probed.
+    #[borsh(deserialize_with = "crate::recording::known_functions")]
     pub functions: Vec<ProbedFunction>,
     /// Functions that are not: this copy does not have them, or they cannot be probed.
     pub missing: Vec<MissingFunction>,
 }
 
 /// A function that is not probed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct MissingFunction {
     /// Its symbol.
     pub function: String,
@@ -443,7 +561,17 @@ pub struct MissingFunction {
 }
 
 /// Where a function is probed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct ProbedFunction {
     /// Which.
     pub function: FunctionId,
@@ -456,7 +584,17 @@ pub struct ProbedFunction {
 }
 
 /// A copy of libcuda that is not probed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct NotProbed {
     /// Path.
     pub path: String,

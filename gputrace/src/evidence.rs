@@ -6,6 +6,7 @@
 
 use std::fmt::{self, Display};
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "Evidence_of_{T}")]
+#[derive(BorshSerialize, BorshDeserialize)]
 pub enum Evidence<T> {
     /// It was measured; zero is a value like any other.
     Value(T),

@@ -15,6 +15,7 @@ pub mod evidence;
 pub mod identity;
 pub mod ledger;
 pub mod output;
+pub mod recording;
 pub mod render;
 pub mod report;
 pub mod schema;

@@ -4,6 +4,8 @@
 //! Bytes and counts are numbers; nanoseconds, ticks, inode numbers and addresses are strings, since
 //! a reader with 53-bit numbers would corrupt them; moments are RFC 3339.
 
+pub use crate::event::EndedBy;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -76,18 +78,6 @@ pub struct Start {
     pub pid: u32,
     /// What is probed.
     pub coverage: Coverage,
-}
-
-/// Why tracing ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EndedBy {
-    /// The time that was asked for is over.
-    Duration,
-    /// SIGINT or SIGTERM.
-    Signal,
-    /// Every process that was asked for has ended.
-    TargetsEnded,
 }
 
 /// How things stand.

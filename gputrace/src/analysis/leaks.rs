@@ -9,6 +9,7 @@
 //!   within `startup` of the process's first call, else it **grew and is flat**;
 //! - all other growth is **too early** to tell.
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -27,7 +28,18 @@ const PARTS: u64 = 5;
 const STEADY: f64 = 2.0 / 3.0;
 
 /// Durations that decide a verdict, in nanoseconds. Each is a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct Thresholds {
     /// What is reserved within this time of a process's first call belongs to its start.
     pub startup_ns: u64,

@@ -16,7 +16,9 @@ pub use limits::Limits;
 pub use process::{Amount, Contexts, Ended, Identity, Memory, Process, Site};
 
 use crate::{
-    event::{BootTime, Call, Coverage, Event, Exit, Losses, Module, Pid, Sighting, StackId},
+    event::{
+        BootTime, Call, Coverage, EndedBy, Event, Exit, Losses, Module, Pid, Sighting, StackId,
+    },
     evidence::Evidence,
     sensors::nvml::Sample,
 };
@@ -47,6 +49,7 @@ pub struct Ledger {
     users: HashMap<u32, String>,
     modules: HashMap<Pid, Vec<Module>>,
     live_allocations: usize,
+    stopped: Option<(BootTime, EndedBy)>,
     devices: Evidence<Sample>,
     unattributed_losses: Losses,
     given_up: GivenUp,
@@ -69,6 +72,7 @@ impl Ledger {
             users: HashMap::new(),
             modules: HashMap::new(),
             live_allocations: 0,
+            stopped: None,
             devices: Evidence::NotAvailable("the device layer has not been asked".to_owned()),
             unattributed_losses: Losses::default(),
             given_up: GivenUp::default(),
@@ -136,6 +140,10 @@ impl Ledger {
                 for process in self.processes.values_mut() {
                     process.forget_awaiting(horizon);
                 }
+            }
+            Event::Stopped { at, by } => {
+                self.advance(*at);
+                self.stopped = Some((*at, *by));
             }
         }
     }
@@ -260,6 +268,12 @@ impl Ledger {
     #[must_use]
     pub const fn started(&self) -> BootTime {
         self.started
+    }
+
+    /// When and why tracing ended; `None` while it goes on.
+    #[must_use]
+    pub const fn stopped(&self) -> Option<(BootTime, EndedBy)> {
+        self.stopped
     }
 
     /// The latest moment that any event spoke of.

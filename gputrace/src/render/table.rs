@@ -58,6 +58,7 @@ impl Table<'_> {
             Some(EndedBy::Duration) => ", ended by --duration",
             Some(EndedBy::Signal) => ", ended by a signal",
             Some(EndedBy::TargetsEnded) => ", the traced processes have ended",
+            Some(EndedBy::RecordingBreaksOff) => ", where the recording breaks off",
             None => "",
         };
         let libraries = report.coverage.libraries.len();

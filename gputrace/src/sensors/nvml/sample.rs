@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,17 @@ const MAX_TEXT_CHARS: usize = 128;
 const MAX_REASON_CHARS: usize = 512;
 
 /// What NVML said at one moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct Sample {
     /// Version of the driver, as `550.163.01`.
     pub driver_version: Evidence<String>,
@@ -34,7 +45,17 @@ pub struct Sample {
 }
 
 /// One GPU. Memory is in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct Device {
     /// NVML's number of it: the order of nvidia-smi, not that of CUDA nor of the device files.
     pub index: u32,
@@ -86,7 +107,17 @@ impl Device {
 }
 
 /// A process on a device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub struct Process {
     /// The tgid. In the initial PID namespace with drivers before 535.43, in that of gputrace
     /// since, where processes that it does not have are left out.
@@ -108,6 +139,7 @@ pub struct Process {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[derive(BorshSerialize, BorshDeserialize)]
 pub enum ProcessKind {
     /// It has a CUDA context of its own.
     Compute,
