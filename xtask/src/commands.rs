@@ -86,7 +86,7 @@ pub fn scenario(
 
 /// A leaking job beside a healthy one, and what gputrace says of them.
 pub fn demo(workspace: &Workspace) -> anyhow::Result<ExitCode> {
-    setup::run(workspace, false)?;
+    setup::run(workspace, false, false)?;
     let manner = Manner {
         show: true,
         ..Manner::default()

@@ -20,11 +20,14 @@ use workspace::Workspace;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Command {
-    /// Install what the eBPF build and the measurements need; does nothing where all is there
+    /// Install what the eBPF build, the measurements and the tests need; does nothing where all is there
     Setup {
         /// Leave out what only `bench` needs
         #[arg(long)]
         no_bench: bool,
+        /// Leave out the libraries and clients of others that only tests use (60 MB)
+        #[arg(long)]
+        no_real: bool,
     },
     /// Build gputrace and the test rig, optimised
     Build,
@@ -91,7 +94,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     // Not needed by what runs under sudo, where there may be no cargo to ask.
     let workspace = Workspace::find;
     match command {
-        Command::Setup { no_bench } => setup::run(&workspace()?, !no_bench)?,
+        Command::Setup { no_bench, no_real } => setup::run(&workspace()?, !no_bench, !no_real)?,
         Command::Build => commands::build(&workspace()?)?,
         Command::UpdateObject => object_file::update(&workspace()?)?,
         Command::CheckObject => {

@@ -5,5 +5,6 @@ pub mod config;
 pub mod device;
 pub mod dynamic;
 pub mod protocol;
+pub mod real;
 pub mod scenario;
 pub mod units;

@@ -3,8 +3,10 @@
 //! Nothing here is needed for `cargo build`, which has the checked-in eBPF object; so what cannot be
 //! installed is skipped with the reason, and set-up fails only where that object is of no use either.
 
+mod debian;
 mod linker;
 mod packages;
+mod real;
 mod rust_src;
 
 use std::time::Instant;
@@ -25,8 +27,9 @@ pub enum Step {
     Skipped(String),
 }
 
-/// Sets up; quick where nothing is missing. `bench`: also what only measurements need.
-pub fn run(workspace: &Workspace, bench: bool) -> anyhow::Result<()> {
+/// Sets up; quick where nothing is missing. `bench`: also what only measurements need; `tests`: also
+/// the libraries and clients of others that tests use.
+pub fn run(workspace: &Workspace, bench: bool, tests: bool) -> anyhow::Result<()> {
     let rustc = Rustc::active()?;
     show(
         "rustc",
@@ -45,6 +48,10 @@ pub fn run(workspace: &Workspace, bench: bool) -> anyhow::Result<()> {
         step("bpftrace", || {
             packages::install("bpftrace", "`cargo xtask bench` leaves it out")
         });
+    }
+
+    if tests {
+        real::install(workspace);
     }
 
     match (Toolchain::find(), object_file::is_usable(workspace)) {
@@ -76,5 +83,5 @@ fn show(name: &str, step: &Step) {
 
 /// One line of progress, on stderr.
 fn say(name: &str, text: &str) {
-    eprintln!("{name:<12} {text}");
+    eprintln!("{name:<13} {text}");
 }

@@ -1,8 +1,6 @@
 //! The source of `core`, which `-Z build-std` compiles for the BPF target.
 
 use std::{
-    collections::BTreeSet,
-    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -11,7 +9,11 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use super::{Step, say};
+use super::{
+    Step,
+    debian::{self, Suite},
+    say,
+};
 use crate::{
     ebpf::toolchain::Rustc,
     workspace::{in_path, quietly, stdout},
@@ -82,33 +84,22 @@ fn from_apt(rustc: &Rustc) -> anyhow::Result<()> {
 /// already uses: unpacked into the toolchain, not installed, apt's own state untouched. Its `core`
 /// is the one that was released.
 fn from_debian_package(rustc: &Rustc) -> anyhow::Result<()> {
-    let os = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    if !os.lines().any(|l| l == "ID=debian") || !in_path("apt-get") || !in_path("dpkg-deb") {
-        bail!("this is not Debian");
-    }
+    let mirrors = debian::available()?;
     let rust = rustc.sysroot.join("lib/rustlib/src/rust");
     fs::create_dir_all(&rust)
         .with_context(|| format!("{}: run this as its owner", rust.display()))?;
     let work = tempfile::tempdir_in(&rust)?;
-    let mirrors = mirrors();
-    if mirrors.is_empty() {
-        bail!("apt has no mirror");
-    }
     let mut problem = None;
     for mirror in &mirrors {
         for suite in SUITES {
             say("rust-src", &format!("looking in Debian {suite}, {mirror}"));
             match package_of_suite(rustc, mirror, suite, work.path()) {
-                Ok(Some(package)) => return unpack(&package, &rustc.library_source(), work.path()),
+                Ok(Some(unpacked)) => return put(&unpacked, &rustc.library_source()),
                 Ok(None) => {}
                 Err(error) => {
-                    let text = format!("{error:#}");
+                    let out_of_reach = debian::is_out_of_reach(&error);
                     problem = Some(error);
-                    // Out of reach: so are its other suites.
-                    if ["resolv", "connect", "timed out", "longer than"]
-                        .iter()
-                        .any(|sign| text.contains(sign))
-                    {
+                    if out_of_reach {
                         break;
                     }
                 }
@@ -118,109 +109,27 @@ fn from_debian_package(rustc: &Rustc) -> anyhow::Result<()> {
     Err(problem.unwrap_or_else(|| anyhow::anyhow!("no suite has version {}", rustc.release)))
 }
 
-/// The mirrors of the machine's own apt sources, without that of security updates; those that look
-/// like Debian's come first.
-fn mirrors() -> Vec<String> {
-    let mut files: Vec<PathBuf> = vec!["/etc/apt/sources.list".into()];
-    if let Ok(entries) = fs::read_dir("/etc/apt/sources.list.d") {
-        files.extend(entries.flatten().map(|e| e.path()));
-    }
-    let mut seen = BTreeSet::new();
-    let mut mirrors = Vec::new();
-    for text in files.iter().filter_map(|f| fs::read_to_string(f).ok()) {
-        for line in text
-            .lines()
-            .filter(|l| l.starts_with("deb ") || l.starts_with("URIs:"))
-        {
-            for word in line.split_whitespace().filter(|w| w.starts_with("http")) {
-                if !word.contains("security") && seen.insert(word.to_owned()) {
-                    mirrors.push(word.to_owned());
-                }
-            }
-        }
-    }
-    mirrors.sort_by_key(|mirror| !mirror.trim_end_matches('/').ends_with("/debian"));
-    mirrors
-}
-
-/// Downloads the package if that suite has it. Apt gets a state of its own in `work`.
+/// Downloads and unpacks the package if that suite has it.
 fn package_of_suite(
     rustc: &Rustc,
     mirror: &str,
     suite: &str,
     work: &Path,
 ) -> anyhow::Result<Option<PathBuf>> {
-    let state = work.join(suite);
-    fs::create_dir_all(state.join("lists/partial"))?;
-    fs::create_dir_all(state.join("cache/archives/partial"))?;
-    let sources = state.join("sources.list");
-    let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
-    fs::write(
-        &sources,
-        format!("deb [signed-by={keyring}] {mirror} {suite} main\n"),
-    )?;
-
-    let option = |key: &str, path: &Path| {
-        let mut option = OsString::from(key);
-        option.push("=");
-        option.push(path);
-        option
-    };
-    let apt = |program: &str| {
-        let mut apt = Command::new(program);
-        apt.current_dir(&state).arg("-qq");
-        for setting in [
-            option("Dir::Etc::sourcelist", &sources),
-            option("Dir::State::Lists", &state.join("lists")),
-            option("Dir::Cache", &state.join("cache")),
-        ] {
-            apt.arg("-o").arg(setting);
-        }
-        for setting in [
-            "Dir::Etc::sourceparts=/dev/null",
-            // Without this a failed download is no error.
-            "APT::Update::Error-Mode=any",
-            "APT::Sandbox::User=root",
-            "Acquire::Languages=none",
-            "Acquire::Retries=1",
-            "Acquire::http::Timeout=15",
-            "APT::Update::Post-Invoke=",
-            "APT::Update::Post-Invoke-Success=",
-        ] {
-            apt.args(["-o", setting]);
-        }
-        apt
-    };
-    quietly(apt("apt-get").arg("update"), Duration::from_secs(120))?;
-    let known = stdout(apt("apt-cache").args(["madison", "rust-src"]))?;
+    let suite = Suite::fetch(mirror, suite, "main", work)?;
     let wanted = format!("{}+dfsg", rustc.release);
-    let version = known
-        .lines()
-        .filter_map(|line| line.split('|').nth(1).map(str::trim))
-        .find(|version| version.starts_with(&wanted));
-    let Some(version) = version else {
+    let Some(version) = suite.version("rust-src", &wanted)? else {
         return Ok(None);
     };
     say(
         "rust-src",
         &format!("unpacking Debian's rust-src {version}"),
     );
-    let mut download = apt("apt-get");
-    download.arg("download").arg(format!("rust-src={version}"));
-    quietly(&mut download, Duration::from_secs(300))?;
-    let package = fs::read_dir(&state)?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|e| e == "deb"));
-    package.map(Some).context("apt-get downloaded nothing")
+    suite.unpack("rust-src", &version).map(Some)
 }
 
 /// Puts the package's `library` folder where rustc looks for it.
-fn unpack(package: &Path, library: &Path, work: &Path) -> anyhow::Result<()> {
-    let unpacked = work.join("unpacked");
-    let mut dpkg = Command::new("dpkg-deb");
-    dpkg.arg("--extract").arg(package).arg(&unpacked);
-    quietly(&mut dpkg, Duration::from_secs(300))?;
+fn put(unpacked: &Path, library: &Path) -> anyhow::Result<()> {
     let from = fs::read_dir(unpacked.join("usr/src"))?
         .flatten()
         .map(|entry| entry.path().join("library"))
