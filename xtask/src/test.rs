@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use gputrace_test_rig::real;
 
 use crate::{
     commands, object_file,
@@ -125,6 +126,7 @@ fn run_tests(workspace: &Workspace) -> anyhow::Result<Tests> {
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
     // The end-to-end tests would build the same once more.
     cargo.env("GPUTRACE_TEST_PROGRAMS", workspace.programs());
+    cargo.env(real::REAL, real::Real::of(&workspace.target).folder());
     let mut tests = Tests::default();
     let succeeded = pass_through(&mut cargo, |line| tests.hear(line))?;
     if !succeeded && tests.totals.failed == 0 {

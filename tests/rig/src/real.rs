@@ -33,7 +33,9 @@ impl Real {
 
     /// Where libcuda of a branch belongs; its own name is that of the driver's version.
     pub fn libcuda(&self, branch: &str) -> PathBuf {
-        self.0.join(format!("libcuda-{branch}")).join("libcuda.so.1")
+        self.0
+            .join(format!("libcuda-{branch}"))
+            .join("libcuda.so.1")
     }
 
     /// The interpreter of the virtual environment with NVIDIA's `cuda-bindings`.

@@ -80,10 +80,7 @@ impl Suite {
             format!("deb [signed-by={KEYRING}] {mirror} {suite} {component}\n"),
         )?;
         let suite = Self { state };
-        quietly(
-            suite.apt("apt-get").arg("update"),
-            Duration::from_secs(120),
-        )?;
+        quietly(suite.apt("apt-get").arg("update"), Duration::from_secs(120))?;
         Ok(suite)
     }
 

@@ -3,12 +3,7 @@
 //! never part of the repository.
 
 use std::{
-    collections::HashMap,
-    fs,
-    os::unix::fs::symlink,
-    path::Path,
-    process::Command,
-    time::Duration,
+    collections::HashMap, fs, os::unix::fs::symlink, path::Path, process::Command, time::Duration,
 };
 
 use anyhow::{Context as _, bail};
@@ -180,7 +175,11 @@ fn put(unpacked: &Path, link: &Path) -> anyhow::Result<()> {
             let kind = entry.file_type()?;
             if kind.is_dir() {
                 folders.push(entry.path());
-            } else if kind.is_file() && entry.file_name().to_string_lossy().starts_with("libcuda.so.")
+            } else if kind.is_file()
+                && entry
+                    .file_name()
+                    .to_string_lossy()
+                    .starts_with("libcuda.so.")
             {
                 library = Some(entry.path());
             }

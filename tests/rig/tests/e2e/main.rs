@@ -6,8 +6,10 @@
 
 mod command;
 mod programs;
+mod real_libcuda;
 mod remains;
 mod scenarios;
+mod tracer;
 mod tracing;
 
 use std::process::ExitCode;
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let mut trials = command::trials();
     trials.extend(tracing::trials());
+    trials.extend(real_libcuda::trials());
     trials.extend(scenarios::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
