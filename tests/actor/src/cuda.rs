@@ -1,17 +1,19 @@
 //! The rig's libraries and the functions in them, loaded when they are first needed.
 
-use crate::sites::{AllocFunction, FreeFunction};
+use crate::functions::{self, Named};
+use crate::sites::{self, Function};
 use gputrace_test_rig::config::Rig;
 use gputrace_test_rig::dynamic::{Library, LoadError};
 use gputrace_test_rig::functions;
 use gputrace_test_rig::protocol::Via;
+use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The CUDA version for which `cuGetProcAddress` is asked.
-const VERSION: c_int = 12040;
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
+const PER_THREAD: u64 = 2;
 
 /// A `CUcontext`.
 pub type Handle = *mut c_void;
@@ -21,20 +23,8 @@ functions! {
     pub struct Driver {
         /// `cuInit`
         init = "cuInit": fn(c_uint);
-        /// `cuCtxCreate_v2`
-        ctx_create = "cuCtxCreate_v2": fn(*mut Handle, c_uint, c_int);
-        /// `cuCtxDestroy_v2`
-        ctx_destroy = "cuCtxDestroy_v2": fn(Handle);
-        /// `cuCtxSetCurrent`
-        ctx_set_current = "cuCtxSetCurrent": fn(Handle);
         /// `cuCtxGetCurrent`
         ctx_get_current = "cuCtxGetCurrent": fn(*mut Handle);
-        /// `cuCtxSynchronize`
-        ctx_synchronize = "cuCtxSynchronize": fn();
-        /// `cuDevicePrimaryCtxRetain`
-        primary_retain = "cuDevicePrimaryCtxRetain": fn(*mut Handle, c_int);
-        /// `cuDevicePrimaryCtxRelease_v2`
-        primary_release = "cuDevicePrimaryCtxRelease_v2": fn(c_int);
         /// `cuGetProcAddress_v2`
         get_proc_address = "cuGetProcAddress_v2":
             fn(*const c_char, *mut Handle, c_int, u64, *mut c_uint);
@@ -43,64 +33,17 @@ functions! {
     }
 }
 
-functions! {
-    /// The driver's memory functions by their exported symbols.
-    struct Exported {
-        alloc = "cuMemAlloc_v2": fn(*mut u64, usize);
-        free = "cuMemFree_v2": fn(u64);
-        info = "cuMemGetInfo_v2": fn(*mut usize, *mut usize);
-    }
-}
-
-functions! {
-    /// The driver's memory functions by the names that `cuGetProcAddress` knows.
-    struct ByName {
-        alloc = "cuMemAlloc": fn(*mut u64, usize);
-        free = "cuMemFree": fn(u64);
-        info = "cuMemGetInfo": fn(*mut usize, *mut usize);
-    }
-}
-
-functions! {
-    /// The runtime's.
-    struct Runtime {
-        alloc = "cudaMalloc": fn(*mut u64, usize);
-        free = "cudaFree": fn(u64);
-        info = "cudaMemGetInfo": fn(*mut usize, *mut usize);
-    }
-}
-
-/// The functions that allocate and free, reached in one of the ways.
-#[derive(Clone, Copy)]
-pub struct Memory {
-    /// Allocates.
-    pub alloc: AllocFunction,
-    /// Frees.
-    pub free: FreeFunction,
-    /// Free and all bytes.
-    pub info: unsafe extern "C" fn(*mut usize, *mut usize) -> c_int,
-}
-
-macro_rules! memory {
-    ($functions:expr) => {{
-        let functions = $functions;
-        Memory {
-            alloc: functions.alloc,
-            free: functions.free,
-            info: functions.info,
-        }
-    }};
-}
-
 type Loaded<T> = OnceLock<Result<T, LoadError>>;
+/// A function, how it is reached, and whether it is the `_ptsz` form.
+type Key = (&'static str, Via, bool);
 
 /// The libraries of a rig.
 pub struct Cuda {
     rig: Rig,
     library: Loaded<Library>,
+    runtime: Loaded<Library>,
     driver: Loaded<Driver>,
-    /// In the order of [`Via`].
-    memory: [Loaded<Memory>; 3],
+    found: Mutex<HashMap<Key, Function>>,
 }
 
 impl Cuda {
@@ -109,18 +52,28 @@ impl Cuda {
         Self {
             rig,
             library: OnceLock::new(),
+            runtime: OnceLock::new(),
             driver: OnceLock::new(),
-            memory: [const { OnceLock::new() }; 3],
+            found: Mutex::default(),
         }
     }
 
-    fn library(&self) -> Result<&Library, LoadError> {
-        let path = || self.rig.libraries().join("libcuda.so.1");
-        let open = || Library::open(&path(), libc::RTLD_GLOBAL);
-        self.library
-            .get_or_init(open)
+    fn open<'l>(&self, loaded: &'l Loaded<Library>, name: &str) -> Result<&'l Library, LoadError> {
+        let path = || self.rig.libraries().join(name);
+        loaded
+            .get_or_init(|| Library::open(&path(), libc::RTLD_GLOBAL))
             .as_ref()
             .map_err(Clone::clone)
+    }
+
+    fn library(&self) -> Result<&Library, LoadError> {
+        self.open(&self.library, "libcuda.so.1")
+    }
+
+    fn runtime(&self) -> Result<&Library, LoadError> {
+        // The driver first, so that the runtime finds the rig's.
+        self.library()?;
+        self.open(&self.runtime, "libcudart.so")
     }
 
     /// The driver's functions.
@@ -134,41 +87,44 @@ impl Cuda {
             .map_err(Clone::clone)
     }
 
-    /// The memory functions, reached in this way.
-    pub fn memory(&self, via: Via) -> Result<Memory, LoadError> {
-        self.memory[via as usize]
-            .get_or_init(|| match via {
-                Via::Driver => {
-                    let library = self.library()?;
-                    Ok(memory!(Exported::load(|name| library.symbol(name))?))
-                }
-                Via::Procaddr => Ok(memory!(ByName::load(|name| self.by_name(name))?)),
-                Via::Runtime => {
-                    // The driver first, so that the runtime finds the rig's.
-                    self.library()?;
-                    let path = self.rig.libraries().join("libcudart.so");
-                    let library = Library::open(&path, libc::RTLD_GLOBAL)?;
-                    Ok(memory!(Runtime::load(|name| library.symbol(name))?))
-                }
-            })
-            .clone()
+    /// A function, reached in this way; with `ptsz` the form for the per-thread stream, where it
+    /// has one.
+    pub fn find(&self, named: &Named, via: Via, ptsz: bool) -> Result<Function, LoadError> {
+        let ptsz = ptsz && named.per_thread;
+        let key = (named.symbol, via, ptsz);
+        let lock = || self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = lock().get(&key) {
+            return Ok(*function);
+        }
+        let address = match via {
+            Via::Driver => {
+                let ending = if ptsz { "_ptsz" } else { "" };
+                self.library()?
+                    .symbol(&format!("{}{ending}", named.symbol))?
+            }
+            Via::Procaddr => self.by_name(named, if ptsz { PER_THREAD } else { 0 })?,
+            Via::Runtime => self.runtime()?.symbol(named.runtime)?,
+        };
+        let function = Function::at(address);
+        lock().insert(key, function);
+        Ok(function)
     }
 
-    fn by_name(&self, name: &str) -> Result<NonNull<c_void>, LoadError> {
+    fn by_name(&self, named: &Named, flags: u64) -> Result<NonNull<c_void>, LoadError> {
         let driver = self.driver()?;
         let missing = || LoadError::Symbol {
             path: PathBuf::from("cuGetProcAddress"),
-            symbol: name.to_owned(),
+            symbol: named.base.to_owned(),
         };
-        let terminated = CString::new(name).map_err(|_| missing())?;
+        let terminated = CString::new(named.base).map_err(|_| missing())?;
         let (mut address, mut status) = (std::ptr::null_mut(), 0);
         // SAFETY: a terminated name and pointers to locals.
         let code = unsafe {
             (driver.get_proc_address)(
                 terminated.as_ptr(),
                 &raw mut address,
-                VERSION,
-                0,
+                named.version,
+                flags,
                 &raw mut status,
             )
         };
@@ -187,9 +143,8 @@ impl Cuda {
 
     /// Makes a context of [`Cuda::current`] current on this thread.
     pub fn set_current(&self, context: usize) -> Result<c_int, LoadError> {
-        let handle = std::ptr::with_exposed_provenance_mut(context);
-        // SAFETY: takes any value.
-        Ok(unsafe { (self.driver()?.ctx_set_current)(handle) })
+        let function = self.find(&functions::CTX_SET_CURRENT, Via::Driver, false)?;
+        Ok(sites::give_back(function, &[context as u64]))
     }
 
     /// Sets injected behaviour of the driver in this process.

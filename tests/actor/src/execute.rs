@@ -1,16 +1,16 @@
 //! Carries a command out.
 
-use crate::cuda::{Driver, Handle, Memory};
+use crate::functions::{self as f, Named};
 use crate::problem::{Problem, allowed};
 use crate::process;
 use crate::session::Session;
-use crate::world::Held;
-use crate::{clock, growth, hammer, sites};
+use crate::sites::{self, Function};
+use crate::things::Family;
+use crate::{clock, growth, hammer};
 use gputrace_test_rig::protocol::{
-    Alloc, Any, Command, Expect, Failure, Loop, MemoryInfo, Results, Site, Via,
+    Alloc, AllocKind, Any, Command, Expect, Failure, Loop, Results, Site, Via,
 };
 use std::ffi::c_int;
-use std::ptr;
 
 /// What comes of a command.
 pub type Done = Result<Results, Box<Failure>>;
@@ -27,7 +27,10 @@ pub fn execute(session: &Session, command: &Command) -> Done {
     let outcome = run.command(command);
     let mut results = run.results;
     results.ended = clock::now();
-    results.live = session.world.state().live;
+    let state = session.world.state();
+    results.live = state.gpu_memory();
+    results.live_kinds.clone_from(&state.live);
+    drop(state);
     match outcome {
         Ok(()) => Ok(results),
         Err(problem) => Err(Box::new(Failure {
@@ -56,48 +59,45 @@ impl Run<'_> {
             Command::CtxCreate {
                 device,
                 label,
+                how,
+                via,
                 expect,
-            } => {
-                let driver = self.initialised_driver()?;
-                let mut context: Handle = ptr::null_mut();
-                // SAFETY: a pointer to a local.
-                let code = unsafe { (driver.ctx_create)(&raw mut context, 0, *device) };
-                self.name_context(label, context, code);
-                self.call("cuCtxCreate_v2", code, expect)
-            }
+            } => self.create_context(*device, label, *how, *via, expect),
+            Command::CtxDestroy { label, via, expect } => self.destroy_context(label, *via, expect),
             Command::RetainPrimary {
                 device,
                 label,
                 expect,
-            } => {
-                let driver = self.initialised_driver()?;
-                let mut context: Handle = ptr::null_mut();
-                // SAFETY: a pointer to a local.
-                let code = unsafe { (driver.primary_retain)(&raw mut context, *device) };
-                self.name_context(label, context, code);
-                self.call("cuDevicePrimaryCtxRetain", code, expect)
-            }
-            Command::ReleasePrimary { device, expect } => {
-                let driver = world.cuda.driver()?;
-                // SAFETY: takes any value.
-                let code = unsafe { (driver.primary_release)(*device) };
-                self.call("cuDevicePrimaryCtxRelease_v2", code, expect)
-            }
-            Command::CtxDestroy { label, expect } => self.destroy(label, expect),
+            } => self.retain_primary(*device, label, expect),
+            Command::ReleasePrimary { device, expect } => self.release_primary(*device, expect),
+            Command::ResetPrimary {
+                device,
+                via,
+                expect,
+            } => self.reset_primary(*device, *via, expect),
             Command::SetCurrent { label, expect } => {
                 let context = match label {
-                    Some(label) => self.context(label)?,
+                    Some(label) => self.context(label)?.handle,
                     None => 0,
                 };
                 let code = world.cuda.set_current(context)?;
                 self.call("cuCtxSetCurrent", code, expect)
             }
-            Command::Synchronize { expect } => {
-                let driver = world.cuda.driver()?;
-                // SAFETY: takes nothing.
-                let code = unsafe { (driver.ctx_synchronize)() };
-                self.call("cuCtxSynchronize", code, expect)
+            Command::Push { label, via, expect } => {
+                let context = self.context(label)?.handle;
+                self.other(&f::CTX_PUSH, *via, &[context as u64], expect)
             }
+            Command::Pop { via, expect } => {
+                let mut context = 0_u64;
+                self.other(&f::CTX_POP, *via, &[sites::pointer(&mut context)], expect)
+            }
+            Command::Synchronize {
+                count,
+                how,
+                ptsz,
+                via,
+                expect,
+            } => self.synchronize(*count, *how, *ptsz, *via, expect),
             Command::MemoryInfo { via, expect } => self.memory_info(*via, expect),
             Command::Alloc(alloc) => self.alloc(alloc),
             Command::Free {
@@ -105,8 +105,51 @@ impl Run<'_> {
                 count,
                 via,
                 expect,
-            } => self.free(label, *count, *via, expect),
-            Command::FreeBad { count, via, expect } => self.free_bad(*count, *via, expect),
+            } => self.undo(Family::Memory, label, *count, *via, expect),
+            Command::FreeBad {
+                kind,
+                ptsz,
+                count,
+                via,
+                expect,
+            } => self.free_bad(*kind, *ptsz, *count, *via, expect),
+            Command::VmmCreate(create) => self.vmm_create(create),
+            Command::VmmRelease(undo) => self.give_back(Family::Handles, undo),
+            Command::VmmRetain(retain) => self.vmm_retain(retain),
+            Command::Reserve(reserve) => self.reserve(reserve),
+            Command::Unreserve(undo) => self.give_back(Family::Ranges, undo),
+            Command::Map(map) => self.map(map),
+            Command::Unmap(unmap) => self.unmap(unmap),
+            Command::VmmExport(place) => self.vmm_export(place),
+            Command::CloseExports { label } => self.close_exports(label),
+            Command::VmmImport(import) => self.vmm_import(import),
+            Command::IpcExport(place) => self.ipc_export(place),
+            Command::IpcOpen(open) => self.ipc_open(open),
+            Command::IpcClose(undo) => self.give_back(Family::Opened, undo),
+            Command::PoolCreate(create) => self.pool_create(create),
+            Command::PoolDestroy(undo) => self.give_back(Family::Pools, undo),
+            Command::PoolTrim {
+                label,
+                keep,
+                via,
+                expect,
+            } => {
+                let pool = self.pool(label)?;
+                self.other(&f::POOL_TRIM, *via, &[pool, *keep], expect)
+            }
+            Command::ModuleLoad(load) => self.module_load(load),
+            Command::ModuleUnload(undo) => self.give_back(Family::Modules, undo),
+            Command::GraphInstantiate(graph) => self.graph_instantiate(graph),
+            Command::GraphDestroy(undo) => self.give_back(Family::Graphs, undo),
+            Command::GraphLaunch {
+                label,
+                count,
+                ptsz,
+                via,
+                expect,
+            } => self.graph_launch(label, *count, *ptsz, *via, expect),
+            Command::Launch(launch) => self.launch(launch),
+            Command::Copy(copy) => self.copy(copy),
             Command::Loop(repeat) => self.repeat(repeat),
             Command::Sleep { duration } => {
                 clock::wait_until(clock::now() + duration, self.session.runner());
@@ -119,19 +162,7 @@ impl Run<'_> {
                 duration,
                 site,
                 label,
-            } => {
-                self.rig_set("alloc_delay_us", (duration / 1000).max(1))?;
-                let outcome = self.alloc(&Alloc {
-                    bytes: *bytes,
-                    count: 1,
-                    site: *site,
-                    label: label.clone(),
-                    via: Via::Driver,
-                    expect: Expect::default(),
-                });
-                self.rig_set("alloc_delay_us", 0)?;
-                outcome
-            }
+            } => self.block_in_alloc(*bytes, *duration, *site, label),
             Command::RigSet { key, value } => self.rig_set(key, *value),
             Command::Spawn { count } => process::spawn(world, *count),
             Command::Wait { child } => {
@@ -152,149 +183,66 @@ impl Run<'_> {
         self.call("cuInit", code, expect)
     }
 
-    /// The driver, for what begins to use it; whether it works shows in the call that follows.
-    fn initialised_driver(&mut self) -> Result<&'static Driver, Problem> {
-        let world = self.session.world;
-        if !world.begin_initialisation() {
+    /// `cuInit`, for what begins to use the driver; whether it works shows in the call that follows.
+    pub fn initialise(&mut self) -> Result<(), Problem> {
+        if !self.session.world.begin_initialisation() {
             self.init(&Expect::Any(Any::Any))?;
         }
-        Ok(world.cuda.driver()?)
+        Ok(())
     }
 
-    /// Counts a call that neither allocates nor frees.
-    fn call(&mut self, function: &str, code: c_int, expect: &Expect) -> Result<(), Problem> {
+    /// Counts a call that is of no kind of its own.
+    pub fn call(&mut self, function: &str, code: c_int, expect: &Expect) -> Result<(), Problem> {
         self.results.calls.add(code, 0);
         allowed(|| function.to_owned(), code, expect)
     }
 
-    fn name_context(&self, label: &str, context: Handle, code: c_int) {
-        if code == 0 {
-            let mut state = self.session.world.state();
-            let handle = context.expose_provenance();
-            state.contexts.insert(label.to_owned(), handle);
-        }
+    /// A function, reached in this way.
+    pub fn find(&self, named: &Named, via: Via, ptsz: bool) -> Result<Function, Problem> {
+        Ok(self.session.world.cuda.find(named, via, ptsz)?)
     }
 
-    fn context(&self, label: &str) -> Result<usize, Problem> {
-        let state = self.session.world.state();
-        let context = state.contexts.get(label).copied();
-        context.ok_or_else(|| Problem::NoContext(label.to_owned()))
+    /// Makes a call that is of no kind of its own, from [`Site::default`].
+    pub fn other(
+        &mut self,
+        named: &Named,
+        via: Via,
+        arguments: &[u64],
+        expect: &Expect,
+    ) -> Result<(), Problem> {
+        let function = self.find(named, via, false)?;
+        let code = sites::call(Site::default(), function, arguments, &[]);
+        self.call(named.symbol, code, expect)
     }
 
-    fn destroy(&mut self, label: &str, expect: &Expect) -> Result<(), Problem> {
-        let world = self.session.world;
-        let context = self.context(label)?;
-        let driver = world.cuda.driver()?;
-        // SAFETY: takes any value.
-        let code = unsafe { (driver.ctx_destroy)(ptr::with_exposed_provenance_mut(context)) };
-        if code == 0 {
-            let mut state = world.state();
-            state.contexts.remove(label);
-            state.forget_context(context);
-        }
-        self.call("cuCtxDestroy_v2", code, expect)
-    }
-
-    fn memory_info(&mut self, via: Via, expect: &Expect) -> Result<(), Problem> {
-        let memory = self.memory(via)?;
-        let (mut free, mut total) = (0, 0);
-        // SAFETY: pointers to locals.
-        let code = unsafe { (memory.info)(&raw mut free, &raw mut total) };
-        if code == 0 {
-            self.results.memory = Some(MemoryInfo {
-                free: free as u64,
-                total: total as u64,
-            });
-        }
-        self.call("cuMemGetInfo_v2", code, expect)
-    }
-
-    /// The memory functions, reached in this way.
-    pub fn memory(&self, via: Via) -> Result<Memory, Problem> {
-        Ok(self.session.world.cuda.memory(via)?)
-    }
-
-    /// The handle of the current context.
+    /// The handle of the current context; 0 for none.
     pub fn current(&self) -> Result<usize, Problem> {
         Ok(self.session.world.cuda.current()?)
     }
 
-    /// One allocation, which goes on the pile if it succeeds.
-    pub fn alloc_one(&mut self, memory: &Memory, bytes: u64, alloc: &Put) -> Result<(), Problem> {
-        let (code, pointer) = sites::allocate(alloc.site, memory.alloc, bytes);
-        self.results.allocations.add(code, bytes);
-        self.results
-            .sites
-            .entry(alloc.site)
-            .or_default()
-            .add(code, bytes);
-        if code == 0 {
-            // Asked after the call: the runtime makes a context current if there is none.
-            let context = self.current()?;
-            let held = Held {
-                pointer,
-                bytes,
-                context,
-            };
-            self.session.world.state().push(alloc.label, held);
-        }
-        let what = || format!("{}: allocating {bytes} bytes", alloc.site);
-        allowed(what, code, alloc.expect)
-    }
-
-    fn alloc(&mut self, alloc: &Alloc) -> Result<(), Problem> {
-        let memory = self.memory(alloc.via)?;
-        let put = Put {
-            site: alloc.site,
-            label: &alloc.label,
-            expect: &alloc.expect,
-        };
-        (0..alloc.count).try_for_each(|_| self.alloc_one(&memory, alloc.bytes, &put))
-    }
-
-    fn free(
+    fn block_in_alloc(
         &mut self,
+        bytes: u64,
+        duration: u64,
+        site: Site,
         label: &str,
-        count: Option<u64>,
-        via: Via,
-        expect: &Expect,
     ) -> Result<(), Problem> {
-        let memory = self.memory(via)?;
-        let world = self.session.world;
-        let mut refused = Vec::new();
-        let mut outcome = Ok(());
-        let mut left = count;
-        while left != Some(0) && outcome.is_ok() {
-            let Some(held) = world.state().pop(label) else {
-                if left.is_some() {
-                    outcome = Err(Problem::EmptyPile(label.to_owned()));
-                }
-                break;
-            };
-            left = left.map(|left| left - 1);
-            let code = sites::free(memory.free, held.pointer);
-            self.results.frees.add(code, held.bytes);
-            if code != 0 {
-                refused.push(held);
-            }
-            outcome = allowed(|| format!("freeing {:#x}", held.pointer), code, expect);
-        }
-        let mut state = world.state();
-        for held in refused.into_iter().rev() {
-            state.push(label, held);
-        }
+        self.rig_set("alloc_delay_us", (duration / 1000).max(1))?;
+        let outcome = self.alloc(&Alloc {
+            bytes,
+            count: 1,
+            kind: AllocKind::Device,
+            ptsz: false,
+            pool: String::new(),
+            width: 0,
+            levels: 1,
+            site,
+            label: label.to_owned(),
+            via: Via::Driver,
+            expect: Expect::default(),
+        });
+        self.rig_set("alloc_delay_us", 0)?;
         outcome
-    }
-
-    fn free_bad(&mut self, count: u64, via: Via, expect: &Expect) -> Result<(), Problem> {
-        /// Below every address that the driver hands out.
-        const NOWHERE: u64 = 0x1000;
-        let memory = self.memory(via)?;
-        (1..=count).try_for_each(|number| {
-            let code = sites::free(memory.free, NOWHERE + number);
-            self.results.frees.add(code, 0);
-            allowed(|| "freeing a bad address".to_owned(), code, expect)
-        })
     }
 
     fn rig_set(&mut self, key: &str, value: u64) -> Result<(), Problem> {
@@ -323,14 +271,4 @@ impl Run<'_> {
         }
         Ok(())
     }
-}
-
-/// Where an allocation comes from and goes to, and what may come of it.
-pub struct Put<'a> {
-    /// The call site.
-    pub site: Site,
-    /// The pile.
-    pub label: &'a str,
-    /// The allowed results.
-    pub expect: &'a Expect,
 }

@@ -1,7 +1,8 @@
 //! Allocations that become rarer: a cache that warms up.
 
 use crate::clock;
-use crate::execute::{Put, Run};
+use crate::execute::Run;
+use crate::memory::Put;
 use crate::problem::Problem;
 use gputrace_test_rig::protocol::RandomAllocs;
 
@@ -16,7 +17,7 @@ pub fn grow(run: &mut Run<'_>, random: &RandomAllocs) -> Result<(), Problem> {
     if !(random.ratio.is_finite() && random.ratio > 0.0) {
         return Err(Problem::Value("the ratio of two pauses must be above 0"));
     }
-    let memory = run.memory(random.via)?;
+    let function = run.allocating(random.via)?;
     let put = Put {
         site: random.site,
         label: &random.label,
@@ -26,7 +27,7 @@ pub fn grow(run: &mut Run<'_>, random: &RandomAllocs) -> Result<(), Problem> {
     let started = clock::now();
     for (size, due) in sizes.iter().zip(schedule(sizes.len(), random)) {
         clock::wait_until(started + due, run.session.runner());
-        run.alloc_one(&memory, *size, &put)?;
+        run.alloc_one(function, *size, &put)?;
     }
     Ok(())
 }

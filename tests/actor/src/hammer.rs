@@ -4,13 +4,14 @@
 //! that what is measured and stressed is the driver and whoever watches it.
 
 use crate::clock;
-use crate::cuda::Memory;
 use crate::execute::Run;
+use crate::functions as f;
 use crate::growth::Generator;
 use crate::problem::{Problem, allowed};
-use crate::sites;
-use crate::world::{Held, State, World};
-use gputrace_test_rig::protocol::{Expect, Hammer, Site, Tally};
+use crate::sites::{self, Function};
+use crate::things::{Held, What};
+use crate::world::{State, World};
+use gputrace_test_rig::protocol::{AllocKind, Expect, Hammer, Kind, Site, Tally};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
@@ -85,7 +86,8 @@ impl Ring {
 /// What the threads share.
 struct Shared<'a> {
     world: &'static World,
-    memory: Memory,
+    alloc: Function,
+    free: Function,
     site: Site,
     expect: &'a Expect,
     context: usize,
@@ -139,7 +141,8 @@ pub fn hammer(run: &mut Run<'_>, hammer: &Hammer) -> Result<(), Problem> {
     };
     let shared = Shared {
         world: run.session.world,
-        memory: run.memory(hammer.via)?,
+        alloc: run.allocating(hammer.via)?,
+        free: run.find(&f::MEM_FREE, hammer.via, false)?,
         site: hammer.site,
         expect: &hammer.expect,
         context: run.current()?,
@@ -204,7 +207,11 @@ fn collect(
     let mut problem = None;
     let hold = |state: &mut State, piece: Piece| {
         let held = Held {
-            pointer: piece.pointer(),
+            what: What::Memory {
+                kind: AllocKind::Device,
+                ptsz: false,
+            },
+            address: piece.pointer(),
             bytes: piece.bytes(),
             context: shared.context,
         };
@@ -220,6 +227,11 @@ fn collect(
         run.results.allocations.merge(&outcome.allocations);
         run.results.frees.merge(&outcome.frees);
         let site = run.results.sites.entry(shared.site).or_default();
+        site.merge(&outcome.allocations);
+        let kind = run.results.kinds.entry(Kind::Device).or_default();
+        kind.allocations.merge(&outcome.allocations);
+        kind.frees.merge(&outcome.frees);
+        let site = kind.sites.entry(shared.site).or_default();
         site.merge(&outcome.allocations);
         for piece in outcome.left {
             hold(&mut state, piece);
@@ -288,7 +300,7 @@ impl<'a> Worker<'a> {
                 self.dispose(piece);
             }
             let bytes = shared.min + generator.next() % shared.sizes * GRAIN;
-            let (code, pointer) = sites::allocate(shared.site, shared.memory.alloc, bytes);
+            let (code, pointer) = sites::allocate(shared.site, shared.alloc, bytes);
             self.outcome.allocations.add(code, bytes);
             if code == 0 {
                 held[place] = Some(Piece::new(pointer, bytes));
@@ -347,7 +359,7 @@ impl<'a> Worker<'a> {
     }
 
     fn free(&mut self, piece: Piece) {
-        let code = sites::free(self.shared.memory.free, piece.pointer());
+        let code = sites::free(self.shared.free, piece.pointer());
         self.outcome.frees.add(code, piece.bytes());
         if code != 0 {
             self.outcome.left.push(piece);

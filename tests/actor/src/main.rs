@@ -9,15 +9,22 @@
 compile_error!("the call sites are written for x86-64 Linux");
 
 mod clock;
+mod contexts;
 mod cuda;
 mod execute;
+mod functions;
 mod growth;
 mod hammer;
+mod memory;
 mod problem;
 mod process;
 mod session;
+mod share;
 mod sites;
+mod things;
 mod title;
+mod vmm;
+mod work;
 mod world;
 
 use gputrace_test_rig::config::{RIG, Rig};

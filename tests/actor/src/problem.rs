@@ -27,6 +27,9 @@ pub enum Problem {
     /// More was to be freed than there is.
     #[error("the pile `{0}` is empty")]
     EmptyPile(String),
+    /// Nothing is mapped in the addresses of this pile.
+    #[error("nothing is mapped in the addresses `{0}`")]
+    NoMapping(String),
     /// No child has this name, or it has been waited for.
     #[error("there is no child `{0}` to wait for")]
     NoChild(String),

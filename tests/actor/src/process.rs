@@ -63,7 +63,8 @@ pub fn fork(world: &'static World, child: String) -> Result<Results, Problem> {
     Ok(Results {
         started,
         ended: clock::now(),
-        live: state.live,
+        live: state.gpu_memory(),
+        live_kinds: state.live.clone(),
         child: Some(pid.unsigned_abs()),
         ..Results::default()
     })

@@ -115,7 +115,7 @@ fn a_loop_does_each_step_as_often_as_it_should() {
             {"do": "synchronize"}
         ]}),
     );
-    assert_eq!(done.calls.succeeded.count, 5);
+    assert_eq!(done.synchronizations.succeeded.count, 5);
     assert!(done.ended - done.started >= 40_000_000);
 }
 

@@ -1,13 +1,19 @@
 //! What an actor can be told to do.
 
-use super::{Expect, Site, Via};
+use super::memory::{
+    Alloc, IpcOpen, Map, Place, PoolCreate, Reserve, Unmap, VmmCreate, VmmImport, VmmRetain,
+};
+use super::work::{Copy, GraphInstantiate, Launch, ModuleLoad, SynchronizeHow};
+use super::{ContextHow, Expect, Site, Via};
 use crate::units;
 use serde::{Deserialize, Serialize};
 
 /// What a thread of an actor can do.
 ///
 /// CUDA commands act for the thread that gets them: the current context is per thread, as in CUDA.
-/// Labels (of contexts and of piles of allocations) belong to the process.
+/// Labels (of contexts and of piles) belong to the process. Memory, handles, address ranges, opened
+/// IPC handles, pools, modules and graphs have piles of their own, so that the same label may stand
+/// for one of each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
@@ -17,7 +23,7 @@ pub enum Command {
         #[serde(default)]
         expect: Expect,
     },
-    /// `cuCtxCreate_v2`, after `cuInit` if the process has not called it; the context becomes the
+    /// Creates a context, after `cuInit` if the process has not called it; the context becomes the
     /// thread's current one.
     CtxCreate {
         /// Index of the device.
@@ -26,15 +32,25 @@ pub enum Command {
         /// Name of the new context.
         #[serde(default)]
         label: String,
+        /// By which function; absent: `cuCtxCreate_v2`.
+        #[serde(default)]
+        how: ContextHow,
+        /// How the function is reached.
+        #[serde(default)]
+        via: Via,
         /// Results that are allowed.
         #[serde(default)]
         expect: Expect,
     },
-    /// `cuCtxDestroy_v2`. What the context still holds is gone, and out of every pile.
+    /// Destroys a context that [`Command::CtxCreate`] made, by the function that belongs to it. What
+    /// it still holds is gone, and out of every pile.
     CtxDestroy {
         /// Name of the context.
         #[serde(default)]
         label: String,
+        /// How the function is reached.
+        #[serde(default)]
+        via: Via,
         /// Results that are allowed.
         #[serde(default)]
         expect: Expect,
@@ -48,8 +64,41 @@ pub enum Command {
         #[serde(default)]
         expect: Expect,
     },
-    /// `cuCtxSynchronize`.
+    /// `cuCtxPushCurrent_v2`.
+    Push {
+        /// Name of the context.
+        #[serde(default)]
+        label: String,
+        /// How the function is reached.
+        #[serde(default)]
+        via: Via,
+        /// Results that are allowed.
+        #[serde(default)]
+        expect: Expect,
+    },
+    /// `cuCtxPopCurrent_v2`.
+    Pop {
+        /// How the function is reached.
+        #[serde(default)]
+        via: Via,
+        /// Results that are allowed.
+        #[serde(default)]
+        expect: Expect,
+    },
+    /// Waits for work that was given to the device.
     Synchronize {
+        /// How many calls.
+        #[serde(default = "one")]
+        count: u64,
+        /// By which function.
+        #[serde(default)]
+        how: SynchronizeHow,
+        /// The `_ptsz` form, where there is one.
+        #[serde(default)]
+        ptsz: bool,
+        /// How the function is reached.
+        #[serde(default)]
+        via: Via,
         /// Results that are allowed.
         #[serde(default)]
         expect: Expect,
@@ -67,11 +116,24 @@ pub enum Command {
         #[serde(default)]
         expect: Expect,
     },
-    /// `cuDevicePrimaryCtxRelease_v2`.
+    /// `cuDevicePrimaryCtxRelease_v2`. What the context still holds after the last release is gone,
+    /// and out of every pile.
     ReleasePrimary {
         /// Index of the device.
         #[serde(default)]
         device: i32,
+        /// Results that are allowed.
+        #[serde(default)]
+        expect: Expect,
+    },
+    /// `cuDevicePrimaryCtxReset_v2`. What the context holds is gone, and out of every pile.
+    ResetPrimary {
+        /// Index of the device.
+        #[serde(default)]
+        device: i32,
+        /// How the function is reached.
+        #[serde(default)]
+        via: Via,
         /// Results that are allowed.
         #[serde(default)]
         expect: Expect,
@@ -87,7 +149,7 @@ pub enum Command {
     },
     /// Allocates.
     Alloc(Alloc),
-    /// Frees what a pile holds, the newest first.
+    /// Frees what a pile holds, the newest first, each by the function that belongs to it.
     Free {
         /// Which pile.
         #[serde(default)]
@@ -105,6 +167,12 @@ pub enum Command {
     },
     /// Calls the freeing function with addresses that were never allocated.
     FreeBad {
+        /// The kind of memory whose freeing function it is.
+        #[serde(default)]
+        kind: super::AllocKind,
+        /// The `_ptsz` form, where there is one.
+        #[serde(default)]
+        ptsz: bool,
         /// How many calls.
         #[serde(default = "one")]
         count: u64,
@@ -115,6 +183,85 @@ pub enum Command {
         #[serde(default = "Expect::invalid_value")]
         expect: Expect,
     },
+    /// `cuMemCreate`: physical memory without an address.
+    VmmCreate(VmmCreate),
+    /// `cuMemRelease`, of handles that were created, retained or imported.
+    VmmRelease(Undo),
+    /// `cuMemRetainAllocationHandle`: a further reference to memory that is mapped.
+    VmmRetain(VmmRetain),
+    /// `cuMemAddressReserve`: addresses without memory.
+    Reserve(Reserve),
+    /// `cuMemAddressFree`.
+    Unreserve(Undo),
+    /// `cuMemMap`, then `cuMemSetAccess`.
+    Map(Map),
+    /// `cuMemUnmap`.
+    Unmap(Unmap),
+    /// `cuMemExportToShareableHandle`, for files: the handles stay on their pile.
+    VmmExport(Place),
+    /// Closes the files of `vmm_export` and `pool_export`.
+    CloseExports {
+        /// The label under which they were exported.
+        #[serde(default)]
+        label: String,
+    },
+    /// `cuMemImportFromShareableHandle`, of the files that another process has exported.
+    VmmImport(VmmImport),
+    /// `cuIpcGetMemHandle`, of all memory on a pile.
+    IpcExport(Place),
+    /// `cuIpcOpenMemHandle_v2`, of handles that another process has exported.
+    IpcOpen(IpcOpen),
+    /// `cuIpcCloseMemHandle`.
+    IpcClose(Undo),
+    /// `cuMemPoolCreate`.
+    PoolCreate(PoolCreate),
+    /// `cuMemPoolDestroy`.
+    PoolDestroy(Undo),
+    /// `cuMemPoolTrimTo`.
+    PoolTrim {
+        /// Name of the pool.
+        #[serde(default)]
+        label: String,
+        /// Bytes that it may keep.
+        #[serde(default, with = "units::bytes")]
+        keep: u64,
+        /// How the function is reached.
+        #[serde(default)]
+        via: Via,
+        /// Results that are allowed.
+        #[serde(default)]
+        expect: Expect,
+    },
+    /// Loads modules or libraries.
+    ModuleLoad(ModuleLoad),
+    /// `cuModuleUnload`, or `cuLibraryUnload` for what was loaded as a library.
+    ModuleUnload(Undo),
+    /// Makes executable graphs of a graph.
+    GraphInstantiate(GraphInstantiate),
+    /// `cuGraphExecDestroy`.
+    GraphDestroy(Undo),
+    /// `cuGraphLaunch`, of the newest executable graph of a pile.
+    GraphLaunch {
+        /// The pile.
+        #[serde(default)]
+        label: String,
+        /// How many calls.
+        #[serde(default = "one")]
+        count: u64,
+        /// The `_ptsz` form.
+        #[serde(default)]
+        ptsz: bool,
+        /// How the function is reached.
+        #[serde(default)]
+        via: Via,
+        /// Results that are allowed.
+        #[serde(default)]
+        expect: Expect,
+    },
+    /// Starts kernels.
+    Launch(Launch),
+    /// Copies, fills or moves memory.
+    Copy(Copy),
     /// Repeats commands.
     Loop(Loop),
     /// Does nothing for a while.
@@ -190,26 +337,20 @@ pub enum Command {
     },
 }
 
-/// [`Command::Alloc`]: allocation calls of one size from one call site.
+/// Gives things back, the newest of a pile first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Alloc {
-    /// Bytes of each.
-    #[serde(with = "units::bytes")]
-    pub bytes: u64,
-    /// How many calls.
-    #[serde(default = "one")]
-    pub count: u64,
-    /// The function that calls the driver.
-    #[serde(default)]
-    pub site: Site,
-    /// The pile on which the allocations are put; without a label, the unnamed one.
+pub struct Undo {
+    /// Which pile.
     #[serde(default)]
     pub label: String,
+    /// How many; absent: all that the pile holds. More than it holds is a failure of the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
     /// How the function is reached.
     #[serde(default)]
     pub via: Via,
-    /// Results that are allowed.
+    /// Results that are allowed. What is refused stays on the pile.
     #[serde(default)]
     pub expect: Expect,
 }
@@ -340,7 +481,7 @@ impl RandomAllocs {
     }
 }
 
-fn one() -> u64 {
+pub(super) fn one() -> u64 {
     1
 }
 
@@ -348,6 +489,6 @@ fn is_one(value: &u64) -> bool {
     *value == 1
 }
 
-fn is_zero(value: &u64) -> bool {
+pub(super) fn is_zero(value: &u64) -> bool {
     *value == 0
 }

@@ -24,13 +24,23 @@
 
 mod command;
 mod connection;
+mod memory;
 mod results;
 mod values;
+mod work;
 
-pub use command::{Alloc, Command, Hammer, Loop, LoopStep, RandomAllocs};
+pub use command::{Command, Hammer, Loop, LoopStep, RandomAllocs, Undo};
 pub use connection::Connection;
-pub use results::{Amount, MemoryInfo, Results, Tally};
-pub use values::{Any, Expect, Site, Via};
+pub use memory::{
+    Alloc, AllocKind, IpcOpen, Map, Place, PoolCreate, Reserve, Unmap, VmmCreate, VmmImport,
+    VmmRetain,
+};
+pub use results::{Amount, KindTally, MemoryInfo, Results, Tally};
+pub use values::{Any, ContextHow, Expect, Kind, Site, Via};
+pub use work::{
+    Copy, CopyHow, GraphHow, GraphInstantiate, Launch, LaunchHow, ModuleHow, ModuleLoad,
+    SynchronizeHow,
+};
 
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 
 /// How a function of the driver is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
     /// The exported symbol of `libcuda.so.1`, by dlsym(3).
@@ -14,6 +14,54 @@ pub enum Via {
     Procaddr,
     /// `libcudart.so`, which calls the driver in its turn. It uses the primary context.
     Runtime,
+}
+
+/// By which function a context is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextHow {
+    /// `cuCtxCreate_v2`.
+    #[default]
+    V2,
+    /// `cuCtxCreate_v3`.
+    V3,
+    /// `cuCtxCreate_v4`.
+    V4,
+    /// `cuGreenCtxCreate` and `cuCtxFromGreenCtx`.
+    Green,
+}
+
+/// What is counted apart: the kinds of gputrace's report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Memory of a device, also from a pool.
+    Device,
+    /// Managed memory.
+    Managed,
+    /// Arrays and mipmapped arrays.
+    Array,
+    /// Physical memory without an address.
+    Vmm,
+    /// Pinned host memory.
+    PinnedHost,
+    /// Addresses without memory.
+    Addresses,
+    /// Access to memory that is another process's.
+    Alias,
+    /// Modules and libraries.
+    Module,
+    /// Executable graphs.
+    Graph,
+    /// Pools.
+    Pool,
+}
+
+impl Kind {
+    /// Whether it is memory on a GPU; only that is in the sums over all kinds.
+    pub fn is_gpu_memory(self) -> bool {
+        matches!(self, Self::Device | Self::Managed | Self::Array | Self::Vmm)
+    }
 }
 
 /// The results that a command allows; anything else makes it fail.

@@ -222,13 +222,8 @@ impl Expectation {
     /// The names of all processes that it mentions.
     #[must_use]
     pub fn processes(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self
-            .selection
-            .subject
-            .process
-            .as_deref()
-            .into_iter()
-            .collect();
+        let mut names = Vec::new();
+        self.selection.processes(&mut names);
         for comparison in &self.comparisons {
             comparison
                 .expressions()
@@ -270,6 +265,7 @@ mod tests {
     use super::*;
     use crate::scenario::number::{Moment, Number};
     use crate::scenario::subject::Identity;
+    use crate::scenario::tally::Part;
     use crate::scenario::units::Quantity;
     use serde_json::json;
 
@@ -305,7 +301,7 @@ mod tests {
             (name == "before").then_some(1000)
         }
 
-        fn tally(&self, _: &str, _: Option<&str>, of: &str) -> Result<Number, String> {
+        fn tally(&self, _: &str, _: &Part, of: &str) -> Result<Number, String> {
             match of {
                 "allocations" => Ok(Number::Whole(300)),
                 _ => Err("no such tally".to_owned()),
@@ -340,13 +336,13 @@ mod tests {
                             "verdict": {"kind": "balanced"}, "growth": null,
                         },
                         {
-                            "site": "site_B (actor+0x20)", "frames": [{"symbol": "site_B"}],
+                            "site": "site_B (actor+0x20)", "kind": "vmm", "frames": [{"symbol": "site_B"}],
                             "verdict": {"kind": "leak"},
                             "growth": {"bytes_per_second": 20_000_000, "since": "1970-01-02T00:00:00.100000000Z"},
                         },
                     ],
                 },
-                {"tgid": 7, "start_ticks": "12", "comm": "old"},
+                {"tgid": 6, "start_ticks": "12", "comm": "old"},
             ],
         })
     }
@@ -387,6 +383,10 @@ mod tests {
             r#"{ sum = "losses.causes[]", equals = 0 }"#,
             r#"{ count = "processes[]", equals = 2 }"#,
             r#"{ process = "P", count = "sites[]", equals = 2 }"#,
+            r#"{ path = "processes[tgid={P}].memory.allocated.count", equals = 298 }"#,
+            r#"{ count = "processes[tgid={Gone}]", equals = 0 }"#,
+            r#"{ process = "P", site = "site_B", kind = "vmm", path = "verdict.kind", equals = "leak" }"#,
+            r#"{ process = "P", site = "site_B", kind = "device", absent = true }"#,
             r#"{ process = "P", some = "sites[].verdict.kind", equals = "leak" }"#,
             r#"{ process = "P", all = "sites[].verdict.kind", any_of = ["leak", "balanced"] }"#,
             r#"{ none = "processes[].verdict.kind", equals = "uncertain" }"#,
@@ -465,6 +465,9 @@ mod tests {
             r#"{ path = "a", all = "b", equals = 1 }"#,
             r#"{ equals = 1 }"#,
             r#"{ site = "site_A", path = "a", equals = 1 }"#,
+            r#"{ process = "P", kind = "vmm", path = "a", equals = 1 }"#,
+            r#"{ process = "P", site = "site_A", kind = "vm", path = "a", equals = 1 }"#,
+            r#"{ path = "a[b={}]", equals = 1 }"#,
             r#"{ process = "P", device = 0, path = "a", equals = 1 }"#,
             r#"{ gputrace = "rss", path = "a", equals = 1 }"#,
             r#"{ path = "a", within = [1] }"#,

@@ -9,6 +9,7 @@ use super::fields::Fields;
 use super::node::{FormatError, Node, Value};
 use super::number::{Moment, Number, wall_nanos};
 use super::subject::{Lookup, Selection};
+use super::tally::Part;
 use super::units::Units;
 
 /// What a value is once evidence is unwrapped.
@@ -126,7 +127,7 @@ enum Term {
     /// A count or size that the workload kept itself.
     Tally {
         process: String,
-        site: Option<String>,
+        part: Part,
         of: String,
     },
     /// What a `measure` step found.
@@ -198,7 +199,13 @@ impl Expression {
             let of = fields.need("of")?.text()?.to_owned();
             Term::Tally {
                 process,
-                site: fields.text("site")?,
+                part: Part {
+                    site: fields.text("site")?,
+                    kind: fields
+                        .take("kind")
+                        .map(|node| node.read("a kind", units))
+                        .transpose()?,
+                },
                 of,
             }
         } else if let Some(name) = fields.text("measured")? {
@@ -248,7 +255,7 @@ impl Expression {
     pub(super) fn processes<'e>(&'e self, into: &mut Vec<&'e str>) {
         match &self.term {
             Term::Tally { process, .. } | Term::Pid(process) => into.push(process),
-            Term::Report(selection) => into.extend(selection.subject.process.as_deref()),
+            Term::Report(selection) => selection.processes(into),
             _ => {}
         }
         for operand in self.plus.iter().chain(&self.minus) {
@@ -274,9 +281,7 @@ impl Expression {
         let base = match &self.term {
             Term::Literal(scalar) => scalar.clone(),
             Term::Mark(name) => lookup.mark(name).map_or(Scalar::Null, Scalar::Moment),
-            Term::Tally { process, site, of } => {
-                Scalar::Number(lookup.tally(process, site.as_deref(), of)?)
-            }
+            Term::Tally { process, part, of } => Scalar::Number(lookup.tally(process, part, of)?),
             Term::Measured(name) => number(lookup.measured(name)),
             Term::Pid(process) => number(lookup.process(process).map(|id| u64::from(id.tgid))),
             Term::Report(selection) => selection.one(report, lookup)?,
@@ -323,17 +328,14 @@ impl fmt::Display for Expression {
         match &self.term {
             Term::Literal(scalar) => write!(f, "{scalar}")?,
             Term::Mark(name) => write!(f, "the moment \"{name}\"")?,
-            Term::Tally {
-                process,
-                site: None,
-                of,
-            } => write!(f, "{process}'s own {of}")?,
-            Term::Tally {
-                process,
-                site: Some(site),
-                of,
-            } => {
-                write!(f, "{process}'s own {of} at {site}")?;
+            Term::Tally { process, part, of } => {
+                write!(f, "{process}'s own {of}")?;
+                if let Some(kind) = part.kind {
+                    write!(f, " of kind {kind:?}")?;
+                }
+                if let Some(site) = &part.site {
+                    write!(f, " at {site}")?;
+                }
             }
             Term::Measured(name) => write!(f, "the measurement \"{name}\"")?,
             Term::Pid(process) => write!(f, "the PID of {process}")?,

@@ -1,5 +1,7 @@
 //! What must hold in everything that gputrace prints, whatever a scenario asks for.
 
+mod kinds;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
@@ -21,8 +23,8 @@ const GROWING: [[&str; 2]; 2] = [["allocated", "count"], ["freed", "count"]];
 pub struct Invariants {
     boot_ns: i128,
     finished: bool,
-    /// The growing counts of each process, by PID and start time.
-    counts: BTreeMap<(String, String), [i128; GROWING.len()]>,
+    /// The growing counts of each process, by PID and start time, in all and of each kind.
+    counts: BTreeMap<(String, String, String), [i128; GROWING.len()]>,
 }
 
 impl Invariants {
@@ -50,6 +52,7 @@ impl Invariants {
             for process in list(line, "processes") {
                 let name = format!("process {}", process["tgid"]);
                 amounts(process, &name, &mut wrong);
+                kinds::check(line, process, &name, &mut wrong);
                 self.growth(process, &name, &mut wrong);
             }
         }
@@ -67,16 +70,33 @@ impl Invariants {
     }
 
     fn growth(&mut self, process: &Json, name: &str, wrong: &mut Vec<String>) {
+        let memory = &process["memory"];
+        self.growth_of(process, memory, "", name, wrong);
+        for (kind, amounts) in memory["kinds"].as_object().into_iter().flatten() {
+            self.growth_of(process, amounts, kind, name, wrong);
+        }
+    }
+
+    /// Of one kind, or of all where it has no name.
+    fn growth_of(
+        &mut self,
+        process: &Json,
+        memory: &Json,
+        kind: &str,
+        name: &str,
+        wrong: &mut Vec<String>,
+    ) {
         let key = (
             process["tgid"].to_string(),
             process["start_ticks"].to_string(),
+            kind.to_owned(),
         );
         let counts = self.counts.entry(key).or_default();
         for ([group, member], before) in GROWING.iter().zip(counts) {
-            let now = whole(&process["memory"][group][member]).unwrap_or(0);
+            let now = whole(&memory[group][member]).unwrap_or(0);
             if now < *before {
                 wrong.push(format!(
-                    "{name}: {group}.{member} went down from {before} to {now}"
+                    "{name}: {kind} {group}.{member} went down from {before} to {now}"
                 ));
             }
             *before = now;
@@ -203,7 +223,10 @@ fn amounts(process: &Json, name: &str, wrong: &mut Vec<String>) {
                 "{name}: live.{member} {live} is more than allocated {allocated}"
             ));
         }
-        let sites = list(process, "sites").iter();
+        // Call sites of what is no memory on a GPU are compared with their own kind.
+        let sites = list(process, "sites")
+            .iter()
+            .filter(|site| kinds::is_memory(site));
         let of_sites: i128 = sites.filter_map(|site| whole(&site["live"][member])).sum();
         if let Some(live) = of("live").filter(|live| of_sites > *live) {
             wrong.push(format!(

@@ -27,7 +27,7 @@ mod process;
 mod run;
 pub mod steps;
 mod subject;
-mod tally;
+pub mod tally;
 mod target;
 mod tracer;
 pub mod units;

@@ -16,6 +16,8 @@ enum Part {
     Element(usize),
     /// `[key=value]`: the elements whose member has that value.
     Where(String, String),
+    /// `[key={P}]`: the elements whose member is the PID of that process.
+    OfProcess(String, String),
 }
 
 /// A parsed path.
@@ -79,17 +81,36 @@ impl Path {
         })
     }
 
-    /// Every value that the path leads to from `root`; empty where nothing is there.
-    #[must_use]
-    pub fn find<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
+    /// Every value that the path leads to from `root`; empty where nothing is there. `pid` gives the
+    /// PID of a process by its name.
+    pub fn find<'v>(&self, root: &'v Value, pid: &dyn Fn(&str) -> Option<u32>) -> Vec<&'v Value> {
         let mut found = vec![root];
         for part in &self.parts {
+            let known;
+            let part = match part {
+                Part::OfProcess(key, name) => match pid(name) {
+                    Some(pid) => {
+                        known = Part::Where(key.clone(), pid.to_string());
+                        &known
+                    }
+                    None => return Vec::new(),
+                },
+                part => part,
+            };
             found = found
                 .into_iter()
                 .flat_map(|value| step(part, value))
                 .collect();
         }
         found
+    }
+
+    /// The names of the processes in it.
+    pub fn processes(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::OfProcess(_, name) => Some(name.as_str()),
+            _ => None,
+        })
     }
 }
 
@@ -104,7 +125,15 @@ fn bracket(inside: &str) -> Option<Part> {
         return Some(Part::Every);
     }
     if let Some((key, value)) = inside.split_once('=') {
-        return (!key.is_empty()).then(|| Part::Where(key.to_owned(), value.to_owned()));
+        if key.is_empty() {
+            return None;
+        }
+        let name = value.strip_prefix('{').and_then(|v| v.strip_suffix('}'));
+        return match name {
+            Some("") => None,
+            Some(name) => Some(Part::OfProcess(key.to_owned(), name.to_owned())),
+            None => Some(Part::Where(key.to_owned(), value.to_owned())),
+        };
     }
     inside.parse().ok().map(Part::Element)
 }
@@ -160,7 +189,7 @@ mod tests {
     fn find(path: &str, root: &Value) -> Vec<Value> {
         Path::parse(path)
             .unwrap()
-            .find(root)
+            .find(root, &|name| (name == "P").then_some(7))
             .into_iter()
             .cloned()
             .collect()
@@ -179,13 +208,17 @@ mod tests {
         assert_eq!(find("losses.causes.ring_full", &root), [json!(3)]);
         assert_eq!(find("losses.causes[]", &root).len(), 2);
         assert_eq!(find("evidence[].used", &root), [json!(3)]);
+        assert_eq!(find("devices[used={P}].index", &root), [json!(1)]);
+        assert!(find("devices[used={Q}].index", &root).is_empty());
         assert!(find("devices[7].used", &root).is_empty());
         assert!(find("nothing.here", &root).is_empty());
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "a..b", ".a", "a.", "a[", "a[x]", "a[=1]", "a[0]b"] {
+        for text in [
+            "", "a..b", ".a", "a.", "a[", "a[x]", "a[=1]", "a[b={}]", "a[0]b",
+        ] {
             assert!(Path::parse(text).is_err(), "{text}");
         }
     }

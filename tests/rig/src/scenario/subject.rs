@@ -10,6 +10,8 @@ use super::fields::Fields;
 use super::node::{FormatError, Node};
 use super::number::{Moment, Number};
 use super::path::{Path, inside};
+use super::tally::Part;
+use crate::protocol::Kind;
 
 /// A process as the report must show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +34,7 @@ pub trait Lookup {
     ///
     /// # Errors
     /// The process or the tally is not known.
-    fn tally(&self, process: &str, site: Option<&str>, of: &str) -> Result<Number, String>;
+    fn tally(&self, process: &str, part: &Part, of: &str) -> Result<Number, String>;
     /// A property of the gputrace process: `rss`, `open_files`, `threads`, `exit_code`, `stderr`,
     /// `lines`.
     ///
@@ -48,6 +50,8 @@ pub struct Subject {
     pub process: Option<String>,
     /// The function that is a call site of that process, such as `site_B`.
     pub site: Option<String>,
+    /// The kind of what that call site gives; without it, of any.
+    pub kind: Option<Kind>,
     /// The index of a device.
     pub device: Option<u32>,
     /// A property of gputrace itself.
@@ -55,7 +59,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Takes the keys `process`, `site`, `device` and `gputrace`.
+    /// Takes the keys `process`, `site`, `kind`, `device` and `gputrace`.
     ///
     /// # Errors
     /// A key has the wrong type, or keys are combined that exclude each other.
@@ -63,11 +67,18 @@ impl Subject {
         let subject = Self {
             process: fields.text("process")?,
             site: fields.text("site")?,
+            kind: fields
+                .take("kind")
+                .map(|node| node.read("a kind", &super::units::Units::default()))
+                .transpose()?,
             device: fields.small("device", &super::units::Units::default())?,
             gputrace: fields.text("gputrace")?,
         };
         if subject.site.is_some() && subject.process.is_none() {
             return Err(fields.error("\"site\" needs the \"process\" whose call site it is"));
+        }
+        if subject.kind.is_some() && subject.site.is_none() {
+            return Err(fields.error("\"kind\" needs the \"site\" whose kind it is"));
         }
         let kinds = [
             subject.process.is_some(),
@@ -103,6 +114,7 @@ impl Subject {
             Some(site) => processes
                 .flat_map(|process| elements(process, "sites"))
                 .filter(|found| is_site(found, site))
+                .filter(|found| self.kind.is_none_or(|kind| is_kind(found, kind)))
                 .collect(),
         })
     }
@@ -111,7 +123,10 @@ impl Subject {
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.process, &self.site, self.device, &self.gputrace) {
-            (Some(process), Some(site), ..) => write!(f, "{process}, {site}"),
+            (Some(process), Some(site), ..) => match self.kind {
+                Some(kind) => write!(f, "{process}, {site}, {kind:?}"),
+                None => write!(f, "{process}, {site}"),
+            },
             (Some(process), None, ..) => write!(f, "{process}"),
             (_, _, Some(device), _) => write!(f, "device {device}"),
             (_, _, _, Some(property)) => write!(f, "gputrace's {property}"),
@@ -146,6 +161,10 @@ fn is_site(found: &Json, function: &str) -> bool {
             .as_str()
             .and_then(|text| text.split([' ', '+']).next())
             .is_some_and(|symbol| symbol == function)
+}
+
+fn is_kind(found: &Json, kind: Kind) -> bool {
+    serde_json::from_value(found["kind"].clone()).is_ok_and(|found: Kind| found == kind)
 }
 
 /// How many values a path must lead to.
@@ -252,10 +271,11 @@ impl Selection {
             return Ok(vec![lookup.gputrace(property)?]);
         }
         let subjects = self.subject.find(report, lookup)?;
+        let pid = |name: &str| lookup.process(name).map(|identity| identity.tgid);
         let at = |path: &Path| -> Vec<Scalar> {
             subjects
                 .iter()
-                .flat_map(|subject| path.find(subject))
+                .flat_map(|subject| path.find(subject, &pid))
                 .map(Scalar::of)
                 .collect()
         };
@@ -281,6 +301,14 @@ impl Selection {
             }
         }
         Ok(found)
+    }
+
+    /// The names of all processes that it mentions.
+    pub(super) fn processes<'s>(&'s self, into: &mut Vec<&'s str>) {
+        into.extend(self.subject.process.as_deref());
+        for path in self.path.iter().chain(&self.added) {
+            into.extend(path.processes());
+        }
     }
 
     /// The one value that is meant.

@@ -4,6 +4,7 @@ use super::expression::Scalar;
 use super::number::{Moment, Number};
 use super::run::Run;
 use super::subject::{Identity, Lookup};
+use super::tally::Part;
 
 /// A run as the expectations on the reports of one gputrace see it.
 pub(super) struct View<'v, 'r> {
@@ -24,12 +25,12 @@ impl Lookup for View<'_, '_> {
         self.run.measured.get(name).copied()
     }
 
-    fn tally(&self, process: &str, site: Option<&str>, of: &str) -> Result<Number, String> {
+    fn tally(&self, process: &str, part: &Part, of: &str) -> Result<Number, String> {
         let member = self.run.members.get(process);
         member
             .ok_or_else(|| format!("{process} has not started"))?
             .workload
-            .get(site, of)
+            .get(part, of)
     }
 
     fn gputrace(&self, property: &str) -> Result<Scalar, String> {
