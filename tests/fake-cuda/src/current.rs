@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::driver::driver;
+use crate::faults::{Family, strike};
 use crate::result::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, INVALID_VALUE, code, give};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -115,7 +116,24 @@ pub unsafe extern "C" fn device(to: *mut c_int) -> Code {
     }))
 }
 
+/// `cuCtxGetDevice_v2`: of any context, or of the current one for null.
+pub unsafe extern "C" fn device_of(to: *mut c_int, handle: *mut c_void) -> Code {
+    code(driver().and_then(|driver| {
+        let context = if handle.is_null() {
+            context()?
+        } else {
+            driver.contexts.of_handle(handle).ok_or(INVALID_CONTEXT)?
+        };
+        let gpu = driver.contexts.gpu(context);
+        // SAFETY: the caller of the driver API vouches for its pointer.
+        unsafe { give(to, c_int::try_from(gpu).unwrap_or(c_int::MAX)) }
+    }))
+}
+
 /// `cuCtxSynchronize`.
 pub unsafe extern "C" fn synchronize() -> Code {
-    code(driver().and_then(|_| context().map(drop)))
+    code(driver().and_then(|_| {
+        strike(Family::Sync)?;
+        context().map(drop)
+    }))
 }

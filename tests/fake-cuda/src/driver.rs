@@ -1,9 +1,19 @@
 //! The driver in this process: not initialised, ready, or of no use after a fork.
 
-use crate::context::Contexts;
+use crate::arrays::Arrays;
+use crate::context::{Context, Contexts};
+use crate::graphs::Graphs;
+use crate::green::Greens;
+use crate::host::Host;
+use crate::ipc::Ipc;
 use crate::memory::Memory;
+use crate::modules::Modules;
+use crate::pools::Pools;
 use crate::result::{Code, INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED, SUCCESS, code, give};
+use crate::shares::Shares;
+use crate::streams::Streams;
 use crate::trampoline::{STATE, TORN_DOWN};
+use crate::vmm::Vmm;
 use gputrace_test_rig::config::Rig;
 use gputrace_test_rig::device::{Client, DeviceError, Devices};
 use std::ffi::{c_int, c_uint};
@@ -12,8 +22,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Mutex, PoisonError};
 
-/// The CUDA version that is claimed: 12.4, as driver 550 does.
-const VERSION: c_int = 12040;
+/// The CUDA version that is claimed: 12.5, as driver 555 does.
+pub const VERSION: c_int = 12050;
 
 /// Everything that exists once `cuInit` has succeeded. Never freed: the real driver's memory too
 /// goes with the process's open files.
@@ -22,8 +32,41 @@ pub struct Driver {
     pub client: Client,
     /// The contexts of the process.
     pub contexts: Contexts,
-    /// The allocations of the process.
+    /// Its allocations.
     pub memory: Memory,
+    /// Its physical memory and addresses, managed apart.
+    pub vmm: Vmm,
+    /// Its page-locked host memory.
+    pub host: Host,
+    /// Its arrays.
+    pub arrays: Arrays,
+    /// What it shares with others.
+    pub shares: Shares,
+    /// What it has opened of others.
+    pub ipc: Ipc,
+    /// Its memory pools.
+    pub pools: Pools,
+    /// Its streams and events.
+    pub streams: Streams,
+    /// Its modules, libraries and their functions.
+    pub modules: Modules,
+    /// Its graphs.
+    pub graphs: Graphs,
+    /// Its green contexts.
+    pub greens: Greens,
+}
+
+impl Driver {
+    /// Frees whatever belongs to a context that has just been destroyed.
+    pub fn free_all_of(&self, context: Context) {
+        self.memory
+            .free_where(self, |block| block.context == Some(context));
+        self.host.free_all_of(context);
+        self.arrays.free_all_of(self, context);
+        self.ipc.free_all_of(self, context);
+        self.modules.free_all_of(self, context);
+        self.streams.free_all_of(context);
+    }
 }
 
 static READY: AtomicPtr<Driver> = AtomicPtr::new(ptr::null_mut());
@@ -78,6 +121,16 @@ fn open() -> Result<Driver, DeviceError> {
         client: Client::open(&devices)?,
         contexts,
         memory: Memory::new(),
+        vmm: Vmm::new(),
+        host: Host::new(),
+        arrays: Arrays::new(),
+        shares: Shares::new(),
+        ipc: Ipc::new(),
+        pools: Pools::new(devices.count()),
+        streams: Streams::new(),
+        modules: Modules::new(),
+        graphs: Graphs::new(),
+        greens: Greens::new(),
     })
 }
 

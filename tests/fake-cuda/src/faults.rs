@@ -1,83 +1,120 @@
-//! Behaviour that a scenario injects: calls that fail, calls that take long.
+//! Behaviour that a scenario injects: calls that fail, calls that take long, limits.
 
-use crate::result::{Code, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
-use gputrace_test_rig::config::Faults;
+use crate::result::{Code, INVALID_VALUE, SUCCESS};
+use gputrace_test_rig::faults::{Faults, Key};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+pub use gputrace_test_rig::faults::Family;
+
 /// Nobody has said anything yet.
 const UNSET: u64 = u64::MAX;
 
-/// What is injected into one kind of call.
-pub struct Injection {
-    fail_every: AtomicU64,
-    fail_code: AtomicU64,
-    delay_us: AtomicU64,
-    /// Calls since `fail_every` was set.
-    calls: AtomicU64,
-    default_code: Code,
+/// A setting that is 0 unless somebody said otherwise.
+struct Knob(AtomicU64);
+
+impl Knob {
+    const fn new() -> Self {
+        Self(AtomicU64::new(UNSET))
+    }
+
+    fn get(&self) -> u64 {
+        match self.0.load(Relaxed) {
+            UNSET => 0,
+            value => value,
+        }
+    }
+
+    fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    /// Leaves alone what has been set already.
+    fn begin(&self, value: u64) {
+        let _ = self.0.compare_exchange(UNSET, value, Relaxed, Relaxed);
+    }
 }
 
-/// Into allocation calls.
-pub static ALLOC: Injection = Injection::none(OUT_OF_MEMORY);
-/// Into calls that free.
-pub static FREE: Injection = Injection::none(INVALID_VALUE);
+/// What is injected into one family of calls.
+struct Injection {
+    fail_every: Knob,
+    fail_after: Knob,
+    fail_code: Knob,
+    delay_us: Knob,
+    /// Calls since `fail_every` and since `fail_after` was set.
+    calls_every: AtomicU64,
+    calls_after: AtomicU64,
+}
 
-impl Injection {
-    const fn none(default_code: Code) -> Self {
-        Self {
-            fail_every: AtomicU64::new(UNSET),
-            fail_code: AtomicU64::new(UNSET),
-            delay_us: AtomicU64::new(UNSET),
-            calls: AtomicU64::new(0),
-            default_code,
-        }
+static INJECTIONS: [Injection; Family::ALL.len()] = [const {
+    Injection {
+        fail_every: Knob::new(),
+        fail_after: Knob::new(),
+        fail_code: Knob::new(),
+        delay_us: Knob::new(),
+        calls_every: AtomicU64::new(0),
+        calls_after: AtomicU64::new(0),
     }
+}; Family::ALL.len()];
 
-    /// Lets the call wait or fail if it is its turn.
-    pub fn strike(&self) -> Result<(), Code> {
-        let delay = self.delay_us.load(Relaxed);
-        if delay != 0 && delay != UNSET {
-            std::thread::sleep(Duration::from_micros(delay));
-        }
-        let every = self.fail_every.load(Relaxed);
-        if every != 0
-            && every != UNSET
-            && (self.calls.fetch_add(1, Relaxed) + 1).is_multiple_of(every)
-        {
-            return Err(self.code());
-        }
-        Ok(())
+static ADDRESS_SPACE: Knob = Knob::new();
+static LAUNCH_NEEDS: Knob = Knob::new();
+
+fn of(family: Family) -> &'static Injection {
+    &INJECTIONS[family as usize]
+}
+
+/// Lets a call of this family wait or fail if it is its turn.
+///
+/// # Errors
+/// The result that is to be given.
+pub fn strike(family: Family) -> Result<(), Code> {
+    let injection = of(family);
+    let delay = injection.delay_us.get();
+    if delay != 0 {
+        std::thread::sleep(Duration::from_micros(delay));
     }
-
-    fn code(&self) -> Code {
-        match c_int::try_from(self.fail_code.load(Relaxed)) {
-            Ok(SUCCESS) | Err(_) => self.default_code,
-            Ok(code) => code,
-        }
+    let (every, after) = (injection.fail_every.get(), injection.fail_after.get());
+    let its_turn =
+        every != 0 && (injection.calls_every.fetch_add(1, Relaxed) + 1).is_multiple_of(every);
+    let too_late = after != 0 && injection.calls_after.fetch_add(1, Relaxed) >= after;
+    if !its_turn && !too_late {
+        return Ok(());
     }
+    Err(match c_int::try_from(injection.fail_code.get()) {
+        Ok(SUCCESS) | Err(_) => family.default_code(),
+        Ok(code) => code,
+    })
+}
 
-    fn set_fail_every(&self, every: u64) {
-        self.calls.store(0, Relaxed);
-        self.fail_every.store(every, Relaxed);
+/// Bytes of addresses that this process may reserve; 0: no limit of its own.
+pub fn address_space() -> u64 {
+    ADDRESS_SPACE.get()
+}
+
+/// Bytes that must be free on the device for a launch.
+pub fn launch_needs() -> u64 {
+    LAUNCH_NEEDS.get()
+}
+
+fn knob(key: Key) -> &'static Knob {
+    match key {
+        Key::FailEvery(family) => &of(family).fail_every,
+        Key::FailAfter(family) => &of(family).fail_after,
+        Key::FailCode(family) => &of(family).fail_code,
+        Key::DelayUs(family) => &of(family).delay_us,
+        Key::AddressSpace => &ADDRESS_SPACE,
+        Key::LaunchNeeds => &LAUNCH_NEEDS,
     }
 }
 
 /// Takes over what the rig's settings say for every process, where this one has not been told
 /// otherwise already.
 pub fn begin(faults: &Faults) {
-    for (knob, value) in [
-        (&ALLOC.fail_every, faults.alloc_fail_every),
-        (&ALLOC.fail_code, faults.alloc_fail_code),
-        (&ALLOC.delay_us, faults.alloc_delay_us),
-        (&FREE.fail_every, faults.free_fail_every),
-        (&FREE.fail_code, faults.free_fail_code),
-        (&FREE.delay_us, faults.free_delay_us),
-    ] {
-        // An error means that it is set, and stays.
-        let _ = knob.compare_exchange(UNSET, value, Relaxed, Relaxed);
+    for (key, value) in faults.iter() {
+        knob(key).begin(value);
     }
 }
 
@@ -92,14 +129,15 @@ pub unsafe extern "C" fn gputrace_rig_set(key: *const c_char, value: u64) -> c_i
         return INVALID_VALUE;
     }
     // SAFETY: the caller's promise.
-    match unsafe { CStr::from_ptr(key) }.to_bytes() {
-        b"alloc_fail_every" => ALLOC.set_fail_every(value),
-        b"alloc_fail_code" => ALLOC.fail_code.store(value, Relaxed),
-        b"alloc_delay_us" => ALLOC.delay_us.store(value, Relaxed),
-        b"free_fail_every" => FREE.set_fail_every(value),
-        b"free_fail_code" => FREE.fail_code.store(value, Relaxed),
-        b"free_delay_us" => FREE.delay_us.store(value, Relaxed),
-        _ => return INVALID_VALUE,
+    let name = unsafe { CStr::from_ptr(key) };
+    let Some(key) = name.to_str().ok().and_then(Key::named) else {
+        return INVALID_VALUE;
+    };
+    match key {
+        Key::FailEvery(family) => of(family).calls_every.store(0, Relaxed),
+        Key::FailAfter(family) => of(family).calls_after.store(0, Relaxed),
+        _ => {}
     }
+    knob(key).set(value);
     SUCCESS
 }

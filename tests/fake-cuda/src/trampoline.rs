@@ -22,10 +22,19 @@ pub static STATE: AtomicU32 = AtomicU32::new(0);
 pub struct Export {
     /// The address of its trampoline.
     pub address: fn() -> usize,
+    /// Its own name.
+    pub symbol: &'static str,
     /// The name under which `cuGetProcAddress` knows it.
     pub base: &'static str,
     /// The first CUDA version (12040 is 12.4) in which the name means this symbol.
     pub since: i32,
+}
+
+impl Export {
+    /// Whether its default stream is the thread's own rather than the one of the context.
+    pub fn is_per_thread(&self) -> bool {
+        self.symbol.ends_with("_ptsz") || self.symbol.ends_with("_ptds")
+    }
 }
 
 /// Makes the trampolines: one row per exported function.
@@ -39,7 +48,7 @@ macro_rules! exports {
     )*) => {
         $(
             #[allow(non_snake_case)]
-            mod $symbol {
+            pub(crate) mod $symbol {
                 use super::*;
 
                 // The table of pointers: one slot for each function.
@@ -71,10 +80,11 @@ macro_rules! exports {
             }
         )*
 
-        /// Every exported function of the driver API.
+        /// These functions of the driver API.
         pub static EXPORTS: &[$crate::trampoline::Export] = &[$(
             $crate::trampoline::Export {
                 address: || $symbol::$symbol as *const () as usize,
+                symbol: stringify!($symbol),
                 base: $base,
                 since: $since,
             },

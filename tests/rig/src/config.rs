@@ -3,6 +3,7 @@
 //! Every process of a rig finds the folder in the environment variable [`RIG`]. The scenario runner
 //! writes `rig.toml` before it starts anything; the fakes only read it.
 
+pub use crate::faults::Faults;
 use crate::units;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -191,33 +192,22 @@ pub struct Costs {
     /// Bytes for each context.
     #[serde(with = "units::bytes")]
     pub context: u64,
+    /// Bytes for each module and each library of device code that is loaded.
+    #[serde(with = "units::bytes")]
+    pub module: u64,
+    /// Bytes for each executable graph.
+    #[serde(with = "units::bytes")]
+    pub graph: u64,
 }
 
 impl Default for Costs {
     fn default() -> Self {
-        Self { context: 300 << 20 }
+        Self {
+            context: 300 << 20,
+            module: 2 << 20,
+            graph: 0,
+        }
     }
-}
-
-/// Injected behaviour of the driver library in each process.
-///
-/// The same names are the keys of the library's `gputrace_rig_set(key, value)`, which changes them
-/// while the process runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Faults {
-    /// Every so many allocation calls of the process, one fails; 0: none.
-    pub alloc_fail_every: u64,
-    /// The result of such a call; 0 stands for 2, out of memory.
-    pub alloc_fail_code: u64,
-    /// Microseconds that each allocation call sleeps before it does anything.
-    pub alloc_delay_us: u64,
-    /// Every so many free calls of the process, one fails and frees nothing; 0: none.
-    pub free_fail_every: u64,
-    /// The result of such a call; 0 stands for 1, invalid value.
-    pub free_fail_code: u64,
-    /// Microseconds that each free call sleeps before it does anything.
-    pub free_delay_us: u64,
 }
 
 impl Config {

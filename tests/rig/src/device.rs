@@ -11,8 +11,15 @@
 //! Whoever wants a total [reaps](Devices::reap) first: a client whose file somebody else can lock is
 //! gone, and its bytes are given back. Owning a row *is* holding that lock, so there is no other
 //! lock that a dead process could leave behind.
+//!
+//! Memory that is exported to other processes is in a second table, of [shares](Share).
+
+mod shares;
+
+pub use shares::{MAX_SHARES, Share, Shared, read_ticket};
 
 use crate::config::{Config, ConfigError, MAX_GPUS, Rig};
+use shares::ShareRow;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -21,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The largest number of clients at one time.
 pub const MAX_CLIENTS: usize = 4096;
@@ -55,6 +62,9 @@ pub struct OutOfMemory {
     pub bytes: u64,
 }
 
+/// The `tgid` of a client that is no process but an exported file descriptor.
+const NO_PROCESS: u32 = 0;
+
 const FREE: u32 = 0;
 const OPEN: u32 = 1;
 
@@ -78,7 +88,12 @@ struct Row {
 struct Table {
     /// No row from this one on has ever been used.
     rows_used: AtomicU32,
+    /// The same of the shares.
+    shares_used: AtomicU32,
+    /// The number that the newest share has.
+    last_share: AtomicU64,
     rows: [Row; MAX_CLIENTS],
+    shares: [ShareRow; MAX_SHARES],
 }
 
 impl Row {
@@ -150,9 +165,9 @@ pub struct Holder {
     pub tgid: u32,
     /// Contexts that exist.
     pub contexts: u64,
-    /// Hidden bytes of those contexts.
+    /// Hidden bytes of those contexts, and of what is loaded into them.
     pub context_bytes: u64,
-    /// Bytes of its allocations.
+    /// Bytes of its allocations, and of those that it has open of somebody who freed them.
     pub allocation_bytes: u64,
 }
 
@@ -191,13 +206,15 @@ impl Devices {
 
     /// Bytes that processes hold on this GPU, as far as has been [reaped](Self::reap).
     pub fn held(&self, gpu: usize) -> u64 {
-        self.rows()
+        let own: u64 = self
+            .rows()
             .iter()
             .map(|row| {
                 let holding = &row.holdings[gpu];
                 holding.context_bytes.load(SeqCst) + holding.allocation_bytes.load(SeqCst)
             })
-            .sum()
+            .sum();
+        own + self.shared_bytes(gpu)
     }
 
     /// Bytes that processes can hold on this GPU in all.
@@ -216,14 +233,23 @@ impl Devices {
     /// The clients that have a context or memory on this GPU; reaps first.
     pub fn holders(&self, gpu: usize) -> Vec<Holder> {
         self.reap();
+        let shared = self.shared_by_client(gpu);
+        let shared_of = |client: usize| -> u64 {
+            let of_client = shared.iter().filter(|(charged, _)| *charged == client);
+            of_client.map(|(_, bytes)| bytes).sum()
+        };
         self.rows()
             .iter()
-            .filter(|row| row.state.load(SeqCst) == OPEN)
-            .map(|row| Holder {
+            .enumerate()
+            .filter(|(_, row)| {
+                row.state.load(SeqCst) == OPEN && row.tgid.load(SeqCst) != NO_PROCESS
+            })
+            .map(|(index, row)| Holder {
                 tgid: row.tgid.load(SeqCst),
                 contexts: row.holdings[gpu].contexts.load(SeqCst),
                 context_bytes: row.holdings[gpu].context_bytes.load(SeqCst),
-                allocation_bytes: row.holdings[gpu].allocation_bytes.load(SeqCst),
+                allocation_bytes: row.holdings[gpu].allocation_bytes.load(SeqCst)
+                    + shared_of(index),
             })
             .filter(|holder| {
                 holder.contexts > 0 || holder.context_bytes + holder.allocation_bytes > 0
@@ -239,12 +265,19 @@ impl Devices {
             }
             if let Ok(Some(file)) = self.lock_row(index) {
                 // Killed in the middle of this, the next reaper does it again: FREE comes last.
+                self.leave_all(index);
                 row.clear();
                 row.state.store(FREE, SeqCst);
                 // Said aloud, since a thread that forked just now has a copy of the descriptor.
                 let _ = flock(&file, libc::LOCK_UN);
             }
         }
+    }
+
+    /// Nobody else admits, makes or joins anything meanwhile.
+    fn alone(&self) -> (Option<RecordLock<'_>>, MutexGuard<'static, ()>) {
+        let in_process = ADMISSION.lock().unwrap_or_else(PoisonError::into_inner);
+        (RecordLock::take(&self.file), in_process)
     }
 
     fn rows(&self) -> &[Row] {
@@ -278,41 +311,49 @@ pub struct Client {
     _file: File,
 }
 
-/// One admission at a time within a process; the file's record lock is between processes.
+/// Takes an unused row and the lock of its file.
+fn open_row(devices: &Devices, tgid: u32) -> Result<(usize, File), DeviceError> {
+    devices.reap();
+    let table = devices.mapping.table();
+    for (index, row) in table.rows.iter().enumerate() {
+        if row.state.load(SeqCst) != FREE {
+            continue;
+        }
+        let locked = devices
+            .lock_row(index)
+            .map_err(|source| DeviceError::File {
+                path: devices.client_path(index),
+                source,
+            })?;
+        let Some(file) = locked else { continue };
+        if row.state.load(SeqCst) != FREE {
+            // Its owner opened and lost it in between; the next reaper has it.
+            continue;
+        }
+        // What an exported descriptor was for is not what this one is for.
+        let _ = file.set_len(0);
+        row.clear();
+        row.tgid.store(tgid, SeqCst);
+        let used = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        table.rows_used.fetch_max(used, SeqCst);
+        row.state.store(OPEN, SeqCst);
+        return Ok((index, file));
+    }
+    Err(DeviceError::TooManyClients)
+}
+
+/// One at a time within a process; the file's record lock is between processes.
 static ADMISSION: Mutex<()> = Mutex::new(());
 
 impl Client {
     /// Opens the devices for this process.
     pub fn open(devices: &Arc<Devices>) -> Result<Self, DeviceError> {
-        devices.reap();
-        let table = devices.mapping.table();
-        for (index, row) in table.rows.iter().enumerate() {
-            if row.state.load(SeqCst) != FREE {
-                continue;
-            }
-            let locked = devices
-                .lock_row(index)
-                .map_err(|source| DeviceError::File {
-                    path: devices.client_path(index),
-                    source,
-                })?;
-            let Some(file) = locked else { continue };
-            if row.state.load(SeqCst) != FREE {
-                // Its owner opened and lost it in between; the next reaper has it.
-                continue;
-            }
-            row.clear();
-            row.tgid.store(std::process::id(), SeqCst);
-            let used = u32::try_from(index + 1).unwrap_or(u32::MAX);
-            table.rows_used.fetch_max(used, SeqCst);
-            row.state.store(OPEN, SeqCst);
-            return Ok(Self {
-                devices: Arc::clone(devices),
-                index,
-                _file: file,
-            });
-        }
-        Err(DeviceError::TooManyClients)
+        let (index, file) = open_row(devices, std::process::id())?;
+        Ok(Self {
+            devices: Arc::clone(devices),
+            index,
+            _file: file,
+        })
     }
 
     /// The devices that it opened.
@@ -336,6 +377,16 @@ impl Client {
         holding
             .context_bytes
             .fetch_sub(self.devices.config.costs.context, SeqCst);
+    }
+
+    /// Charges hidden bytes that come on top of a context's.
+    pub fn hide(&self, gpu: usize, bytes: u64) -> Result<(), OutOfMemory> {
+        self.charge(&self.holding(gpu).context_bytes, gpu, bytes)
+    }
+
+    /// Gives such bytes back.
+    pub fn unhide(&self, gpu: usize, bytes: u64) {
+        self.holding(gpu).context_bytes.fetch_sub(bytes, SeqCst);
     }
 
     /// Charges an allocation.
@@ -372,8 +423,7 @@ impl Client {
 
     /// Before an allocation is refused: give back what dead clients held, and try again alone.
     fn last_resort(&self, fits: impl Fn() -> bool) -> bool {
-        let _in_process = ADMISSION.lock().unwrap_or_else(PoisonError::into_inner);
-        let _between_processes = RecordLock::take(&self.devices.file);
+        let _alone = self.devices.alone();
         self.devices.reap();
         // Another request that is about to be refused may still be charged: look a few times.
         (0..4).any(|attempt| {

@@ -4,6 +4,7 @@
 pub mod config;
 pub mod device;
 pub mod dynamic;
+pub mod faults;
 pub mod protocol;
 pub mod real;
 pub mod scenario;
