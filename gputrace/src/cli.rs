@@ -5,6 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
+    analysis::{Filter, Thresholds},
+    identity,
     sensors::bpf::AttachMethod,
     units::{Bytes, parse_duration},
 };
@@ -35,6 +37,8 @@ Examples:
   sudo gputrace --leaks --user alice --min-size 16M --top 3
   sudo gputrace --json | jq -c 'select(.type == \"snapshot\") | .devices'
   sudo gputrace --json --events > trace.ndjson
+  sudo gputrace record -o job.gputrace -p 4242
+  gputrace report job.gputrace               the same report later, without root, on any machine
   gputrace doctor                            can this machine be traced, and what is missing
 
 Exit status: 0 done (also when ended by Ctrl-C), 1 leaks were found and --exit-code was given,
@@ -43,6 +47,12 @@ Exit status: 0 done (also when ended by Ctrl-C), 1 leaks were found and --exit-c
 /// Other things to do.
 #[derive(Debug, Subcommand)]
 pub enum Subcommands {
+    /// Traces and keeps what happened in a file, for `gputrace report`
+    #[command(after_help = RECORD_EXAMPLES)]
+    Record(Box<Record>),
+    /// Prints the report of a recording: no root and no GPU needed, on any machine
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportFlags),
     /// Says whether this machine can be traced, what is missing and what to do
     #[command(after_help = "Exit status: 0 it can be traced, 2 it cannot.")]
     Doctor(Doctor),
@@ -62,6 +72,70 @@ pub enum Subcommands {
         #[arg(long)]
         library: Option<PathBuf>,
     },
+}
+
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  sudo gputrace record -o night.gputrace --duration 8h
+  sudo gputrace record -o job.gputrace -p 4242 --leaks
+                                             the report at the end as well
+
+What could not be written in time is counted and left out; tracing goes on.";
+
+/// Flags of `record`.
+#[derive(Debug, Args)]
+pub struct Record {
+    /// The file; readable for its owner only, since it holds command lines
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Overwrite the file if it is there
+    #[arg(long)]
+    pub force: bool,
+    /// How to trace.
+    #[command(flatten)]
+    pub trace: Trace,
+}
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  gputrace report night.gputrace
+  gputrace report night.gputrace --json -p 4242 --leak-after 10m
+  gputrace report night.gputrace --json --events | jq -c 'select(.event == \"call\")'
+  ssh gpu7 cat night.gputrace | gputrace report -
+
+With the flags of the trace it prints what the trace printed at its end, byte for byte.
+
+Exit status: 0 done, also where parts could not be read, which it says; 1 leaks were found and
+--exit-code was given; 2 it could not be done.";
+
+/// Flags of `report`.
+#[derive(Debug, Args)]
+pub struct ReportFlags {
+    /// The recording; - for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Write the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// With --json, write each event before the report, one a line
+    #[arg(long, requires = "json")]
+    pub events: bool,
+    /// Which processes and call sites to show.
+    #[command(flatten)]
+    pub filter: Filters,
+    /// What decides a verdict.
+    #[command(flatten)]
+    pub thresholds: ThresholdFlags,
+    /// Follow at most this many live allocations one by one [default: as recorded, but no more than
+    /// the default of a trace]
+    #[arg(long, value_name = "N")]
+    pub max_live: Option<usize>,
+    /// Exit with status 1 if leaks were found
+    #[arg(long)]
+    pub exit_code: bool,
+    /// Colour the table
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
+    pub color: Color,
 }
 
 /// Flags of `doctor`.
@@ -131,7 +205,7 @@ pub struct Trace {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
 pub struct Filters {
-    /// Trace only this process (repeatable); ends when all of them have
+    /// Only this process (repeatable); tracing ends when all of them have
     #[arg(short, long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pids: Vec<u32>,
     /// Show only processes with this name; the kernel keeps the first 15 characters
@@ -151,19 +225,62 @@ pub struct Filters {
     pub top: Option<usize>,
 }
 
+impl Filters {
+    /// What to show, for a user that has been looked up.
+    #[must_use]
+    pub fn resolve(&self, uid: Option<u32>, json: bool) -> Filter {
+        Filter {
+            pids: self.pids.clone(),
+            comm: self.comm.as_ref().map(|name| kernel_name(name)),
+            uid,
+            min_bytes: self.min_size.0,
+            older_than_ns: self.older_than.map_or(0, nanoseconds),
+            top: self.top.or((!json).then_some(10)),
+        }
+    }
+}
+
+/// A process's name as the kernel keeps it: cut to 15 bytes.
+fn kernel_name(name: &str) -> String {
+    const LENGTH: usize = 15;
+    let end = (0..=LENGTH.min(name.len()))
+        .rev()
+        .find(|&end| name.is_char_boundary(end));
+    identity::escape(&name.as_bytes()[..end.unwrap_or(0)])
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// What decides a verdict.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Verdicts")]
 pub struct ThresholdFlags {
     /// Memory reserved within this time of a process's first CUDA call belongs to its start
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
-    pub startup: Duration,
-    /// Memory that has not grown for this long is flat
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
-    pub flat_after: Duration,
-    /// Growth must go on for this long, and steadily, to be called a leak
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
-    pub leak_after: Duration,
+    /// [default: 10s; of a recording: as recorded]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub startup: Option<Duration>,
+    /// Memory that has not grown for this long is flat [default: 30s; of a recording: as recorded]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub flat_after: Option<Duration>,
+    /// Growth must go on for this long, and steadily, to be called a leak [default: 60s; of a
+    /// recording: as recorded]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub leak_after: Option<Duration>,
+}
+
+impl ThresholdFlags {
+    /// What was asked for, and what holds otherwise.
+    #[must_use]
+    pub fn over(&self, otherwise: Thresholds) -> Thresholds {
+        let or = |flag: Option<Duration>, otherwise| flag.map_or(otherwise, nanoseconds);
+        Thresholds {
+            startup_ns: or(self.startup, otherwise.startup_ns),
+            flat_after_ns: or(self.flat_after, otherwise.flat_after_ns),
+            leak_after_ns: or(self.leak_after, otherwise.leak_after_ns),
+        }
+    }
 }
 
 /// Where to look.

@@ -22,6 +22,7 @@ use crate::{
     event::{BootTime, Coverage, Event, Exit, ExitSource, Pid, Sighting, StackId},
     identity::procfs::{Procfs, ProcfsError},
     ledger::{Ledger, Limits},
+    recording::Recorder,
     report::{EndedBy, Report},
     sensors::bpf::{BpfError, Reader, Translator},
     symbols::Request,
@@ -51,6 +52,8 @@ pub struct Settings {
     pub targets: Vec<Pid>,
     /// Send events as well.
     pub send_events: bool,
+    /// Keeps every event in a file.
+    pub recorder: Option<Recorder>,
 }
 
 /// What is asked of the engine.
@@ -254,6 +257,9 @@ impl Engine {
         self.symbols = None;
         self.wait_for_names();
         self.take_in(Event::Stopped { at, by });
+        if let Some(recorder) = self.settings.recorder.take() {
+            recorder.finish();
+        }
         self.flush_events();
         let report = Box::new(self.report(at, Some(by)));
         self.inbox.report_is_made.store(true, Ordering::Release);
@@ -314,6 +320,9 @@ impl Engine {
             }
             _ => {}
         }
+        if let Some(recorder) = &mut self.settings.recorder {
+            recorder.record(&event);
+        }
         self.ledger.apply(&event);
         if self.settings.send_events {
             self.pending.push(event);
@@ -355,6 +364,9 @@ impl Engine {
             self.take_in(Translator::losses(loss));
         }
         self.take_in(Event::Tick { at: clock::now() });
+        if let Some(recorder) = &mut self.settings.recorder {
+            recorder.tick();
+        }
         Ok(())
     }
 

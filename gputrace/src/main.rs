@@ -8,8 +8,10 @@ use std::{
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser as _};
 use gputrace::{
-    cli::{Cli, Subcommands},
-    doctor, sensors,
+    cli::{Cli, Subcommands, Trace},
+    doctor, recorded,
+    report::Report,
+    sensors,
     trace::{self, Ended},
 };
 
@@ -45,6 +47,17 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Subcommands::Doctor(flags)) => {
             doctor::run(flags, &mut io::stdout().lock()).context("the output could not be written")
         }
+        Some(Subcommands::Record(flags)) => trace(
+            &flags.trace,
+            Some(trace::Keep {
+                file: flags.output.clone(),
+                force: flags.force,
+            }),
+        ),
+        Some(Subcommands::Report(flags)) => {
+            let report = recorded::run(flags)?;
+            Ok(code(&report, flags.exit_code))
+        }
         Some(Subcommands::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "gputrace", &mut script);
@@ -63,7 +76,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
                      'gputrace --help' has examples"
                 );
             }
-            trace(cli)
+            trace(&cli.trace, None)
         }
     }
 }
@@ -77,19 +90,26 @@ fn print(bytes: &[u8]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn trace(cli: &Cli) -> anyhow::Result<ExitCode> {
+/// What the exit status tells of a report.
+fn code(report: &Report, exit_code: bool) -> ExitCode {
+    if exit_code && report.has_findings() {
+        ExitCode::from(FINDINGS)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn trace(flags: &Trace, keep: Option<trace::Keep>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("no runtime for asynchronous work")?;
-    let ended = runtime.block_on(trace::run(&cli.trace));
+    let ended = runtime.block_on(trace::run(flags, keep));
     // A call that hangs in the driver must not keep the prompt away.
     runtime.shutdown_background();
     Ok(match ended? {
-        Ended::Report(report) if cli.trace.exit_code && report.has_findings() => {
-            ExitCode::from(FINDINGS)
-        }
-        Ended::Report(_) | Ended::PipeClosed => ExitCode::SUCCESS,
+        Ended::Report(report) => code(&report, flags.exit_code),
+        Ended::PipeClosed => ExitCode::SUCCESS,
     })
 }
 

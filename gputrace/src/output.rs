@@ -18,6 +18,8 @@ pub enum Format {
     Ndjson,
     /// Tables for people.
     Table(table::Style),
+    /// Not at all.
+    Silent,
 }
 
 /// Writes everything until the channel closes. Returns the last report, if it came.
@@ -67,7 +69,8 @@ pub fn write_all(
                 to.flush()?;
                 return Ok(Some(report));
             }
-            (Format::Table(_), Output::Events(_) | Output::EventsLeftOut(_)) => {}
+            (Format::Silent, Output::Report(report)) => return Ok(Some(report)),
+            (Format::Table(_) | Format::Silent, _) => {}
         }
     }
     Ok(None)

@@ -112,6 +112,28 @@ pub struct Report {
     pub given_up: GivenUpReport,
     /// Durations that decided the verdicts.
     pub thresholds: Thresholds,
+    /// What of the recording could not be read; `null` where nothing is missing, and live.
+    pub recording: Option<RecordingReport>,
+}
+
+/// What of a recording could not be read. Missing events are losses of no process in particular.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RecordingReport {
+    /// Bytes of the file that are no whole block.
+    pub unreadable_bytes: u64,
+    /// Events that were in damaged or missing bytes, between others that could be read.
+    pub events_damaged: u64,
+    /// Events that were never written: the disk was full or too slow.
+    pub events_not_recorded: u64,
+    /// Events that another version of gputrace wrote and this one does not understand.
+    pub events_not_understood: u64,
+    /// Calls among them of functions that this version does not know.
+    pub unknown_functions: BTreeMap<String, u64>,
+    /// Up to when there are events, where the recording has no end: it was cut off, or gputrace was
+    /// killed. Nothing is said about what came later.
+    pub breaks_off_at: Option<String>,
+    /// Why the rest of the file could not be read.
+    pub error: Option<String>,
 }
 
 impl Report {

@@ -23,6 +23,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
 
+pub use crate::keep::Keep;
 use crate::{
     analysis::{Filter, Thresholds},
     cli::Trace,
@@ -34,8 +35,10 @@ use crate::{
         self, UserError,
         procfs::{Procfs, ProcfsError},
     },
+    keep::{KeepError, OpenFile},
     ledger::Limits,
     output::{Format, write_all},
+    recording::Header,
     render::{ndjson, terminal},
     report::{EndedBy, Report, Start},
     sensors::{
@@ -103,6 +106,9 @@ pub enum TraceError {
     /// The report is there, but the reader of the output does not take it.
     #[error("the output is not being read: the report could not be written")]
     Unread,
+    /// The recording.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
     /// Ctrl-C twice.
     #[error("interrupted again before the report was written")]
     Impatient,
@@ -130,7 +136,7 @@ const ASKS: usize = 4;
 /// The report counts as unread if nothing of it could be written for this long.
 const UNREAD_AFTER: Duration = Duration::from_millis(400);
 /// A second signal within this time belongs to the first.
-const SAME_SIGNAL: Duration = Duration::from_millis(200);
+pub(crate) const SAME_SIGNAL: Duration = Duration::from_millis(200);
 /// Outputs that may wait to be written.
 const OUTPUTS: usize = 64;
 
@@ -147,22 +153,31 @@ pub enum Ended {
 ///
 /// # Errors
 /// [`TraceError`]. Where tracing had begun, everything up to the error has been written.
-pub async fn run(flags: &Trace) -> Result<Ended, TraceError> {
+pub async fn run(flags: &Trace, keep: Option<Keep>) -> Result<Ended, TraceError> {
     if !in_initial_pid_namespace() {
         return Err(TraceError::PidNamespace);
     }
     // Before anything takes time: a signal that comes early is answered once tracing runs.
     let mut signals = Signals::new().map_err(system("signals cannot be received"))?;
     let (filter, targets) = filter(flags)?;
+    // Before it takes time: a file that cannot be made is told at once.
+    let keep = keep.map(Keep::open).transpose()?;
     let (reader, began, coverage) = probe(flags, &targets)?;
     let format = format(flags);
-    if let Err(error) = announce(format, began, &coverage) {
+    if let Err(error) = announce(format, began, &coverage, keep.as_ref()) {
         return pipe_or_error(error);
     }
     let (control, inbox) =
         Control::new().map_err(|errno| system("no event descriptor")(io::Error::from(errno)))?;
     let (outputs, to_write) = sync_channel(OUTPUTS);
-    let settings = settings(flags, filter, targets);
+    let mut settings = settings(flags, filter, targets);
+    let mut kept = None;
+    if let Some(keep) = keep {
+        let header = Header::new(clock::moment(), settings.thresholds, settings.limits);
+        let (recorder, recording) = keep.start(&header)?;
+        settings.recorder = Some(recorder);
+        kept = Some(recording);
+    }
     let engine = Engine::new(
         reader,
         began,
@@ -186,7 +201,7 @@ pub async fn run(flags: &Trace) -> Result<Ended, TraceError> {
         write_all(&to_write, format, &mut stdout)
     })?;
     let devices = DeviceLayer::start(flags, control.clone());
-    drive(
+    let ended = drive(
         flags,
         &control,
         &mut signals,
@@ -194,8 +209,19 @@ pub async fn run(flags: &Trace) -> Result<Ended, TraceError> {
         &progress,
         engine,
         writer,
+        // Who records wants the file, whoever reads along.
+        kept.is_none(),
     )
-    .await
+    .await;
+    match kept {
+        Some(kept) => {
+            let told = kept.wait(&mut signals).await;
+            let ended = ended?;
+            told?;
+            Ok(ended)
+        }
+        None => ended,
+    }
 }
 
 /// Whether PIDs here are those of the kernel. The initial namespace always has this inode number
@@ -232,6 +258,7 @@ fn raise_priority() {
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, URGENT) };
 }
 
+#[expect(clippy::too_many_arguments, reason = "what a run consists of")]
 async fn drive(
     flags: &Trace,
     control: &Control,
@@ -240,6 +267,7 @@ async fn drive(
     progress: &Progress,
     mut engine: oneshot::Receiver<EngineResult>,
     mut writer: oneshot::Receiver<WriterResult>,
+    end_with_pipe: bool,
 ) -> Result<Ended, TraceError> {
     let mut deadline = flags
         .duration
@@ -273,7 +301,7 @@ async fn drive(
                 reader = Some(result.map_err(|_| TraceError::Engine)??);
                 None
             }
-            () = closed.wait() => return { drop(engine); Ok(Ended::PipeClosed) },
+            () = closed.wait(), if end_with_pipe => return { drop(engine); Ok(Ended::PipeClosed) },
             asked = signals.next() => match (asked, stopping) {
                 (Asked::End, None) => Some(EndedBy::Signal),
                 (Asked::End, Some(since)) if since.elapsed() > SAME_SIGNAL => {
@@ -478,45 +506,20 @@ fn filter(flags: &Trace) -> Result<(Filter, Vec<Pid>), TraceError> {
         .as_deref()
         .map(identity::resolve_user)
         .transpose()?;
-    let filter = Filter {
-        pids: flags.filter.pids.clone(),
-        comm: flags.filter.comm.as_ref().map(|name| kernel_name(name)),
-        uid,
-        min_bytes: flags.filter.min_size.0,
-        older_than_ns: flags.filter.older_than.map_or(0, nanoseconds),
-        top: flags.filter.top.or((!flags.json).then_some(10)),
-    };
-    Ok((filter, targets))
-}
-
-/// A process's name as the kernel keeps it: cut to 15 bytes.
-fn kernel_name(name: &str) -> String {
-    const LENGTH: usize = 15;
-    let end = (0..=LENGTH.min(name.len()))
-        .rev()
-        .find(|&end| name.is_char_boundary(end));
-    identity::escape(&name.as_bytes()[..end.unwrap_or(0)])
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    Ok((flags.filter.resolve(uid, flags.json), targets))
 }
 
 fn settings(flags: &Trace, filter: Filter, targets: Vec<Pid>) -> Settings {
-    let thresholds = &flags.thresholds;
     Settings {
         filter,
-        thresholds: Thresholds {
-            startup_ns: nanoseconds(thresholds.startup),
-            flat_after_ns: nanoseconds(thresholds.flat_after),
-            leak_after_ns: nanoseconds(thresholds.leak_after),
-        },
+        thresholds: flags.thresholds.over(Thresholds::default()),
         limits: Limits {
             live_allocations: flags.probing.max_live,
             ..Limits::default()
         },
         targets,
         send_events: flags.events,
+        recorder: None,
     }
 }
 
@@ -590,11 +593,19 @@ fn format(flags: &Trace) -> Format {
     if flags.json {
         return Format::Ndjson;
     }
+    if !flags.leaks {
+        return Format::Silent;
+    }
     Format::Table(terminal::style(flags.color, 120))
 }
 
 /// Says that tracing has begun: on stdout in JSON, on stderr otherwise.
-fn announce(format: Format, began: Moment, coverage: &Coverage) -> io::Result<()> {
+fn announce(
+    format: Format,
+    began: Moment,
+    coverage: &Coverage,
+    keep: Option<&OpenFile>,
+) -> io::Result<()> {
     match format {
         Format::Ndjson => {
             let start = Start {
@@ -604,7 +615,7 @@ fn announce(format: Format, began: Moment, coverage: &Coverage) -> io::Result<()
             };
             ndjson::start(&mut io::stdout().lock(), &start)
         }
-        Format::Table(_) => {
+        Format::Table(_) | Format::Silent => {
             for library in &coverage.libraries {
                 let slow = library.functions.iter().filter(|f| !f.emulated).count();
                 let slow = if slow > 0 {
@@ -621,7 +632,15 @@ fn announce(format: Format, began: Moment, coverage: &Coverage) -> io::Result<()
                     coverage.method,
                 );
             }
-            let _ = writeln!(io::stderr(), "gputrace: tracing; Ctrl-C stops and reports");
+            let into = keep.map_or_else(String::new, |it| format!(" into {}", it.shown()));
+            let reports = match format {
+                Format::Silent => "",
+                _ => " and reports",
+            };
+            let _ = writeln!(
+                io::stderr(),
+                "gputrace: tracing{into}; Ctrl-C stops{reports}"
+            );
             Ok(())
         }
     }
@@ -636,7 +655,7 @@ fn pipe_or_error(error: io::Error) -> Result<Ended, TraceError> {
 }
 
 /// The signals that a run listens to.
-struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
@@ -645,7 +664,7 @@ struct Signals {
 
 /// What a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
+pub(crate) enum Asked {
     /// The last report.
     End,
     /// A snapshot.
@@ -662,7 +681,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {
             _ = self.interrupt.recv() => Asked::End,
             _ = self.terminate.recv() => Asked::End,

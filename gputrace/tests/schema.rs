@@ -260,6 +260,10 @@ fn events() -> Vec<Event> {
             at: BootTime(109 * SECOND),
             sample: Evidence::not_available("no driver"),
         },
+        Event::Stopped {
+            at: BootTime(110 * SECOND),
+            by: EndedBy::TargetsEnded,
+        },
     ]);
     events
 }
@@ -279,6 +283,7 @@ fn kind(event: &Event) -> usize {
         Event::Losses { .. } => 8,
         Event::Devices { .. } => 9,
         Event::Tick { .. } => 10,
+        Event::Stopped { .. } => 18,
         Event::Call(call) => match call.op {
             Op::Allocate { .. } => 11,
             Op::Free { .. } => 12,
@@ -290,7 +295,7 @@ fn kind(event: &Event) -> usize {
         },
     }
 }
-const KINDS: usize = 18;
+const KINDS: usize = 19;
 
 /// Reports as the events go on: an empty one, of a leaking process, and of an ended one.
 fn reports() -> [Report; 3] {

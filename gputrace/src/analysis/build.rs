@@ -102,6 +102,7 @@ pub fn report(
             calls: given_up.calls,
         },
         thresholds,
+        recording: None,
     }
 }
 

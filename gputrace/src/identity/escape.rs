@@ -55,6 +55,13 @@ pub fn escape_at_most(bytes: &[u8], max_chars: usize) -> String {
     out.finish(whole)
 }
 
+/// Whether a text can be shown as it is: [`escape()`] would change nothing but backslashes, or cut it.
+pub fn is_harmless(text: &str) -> bool {
+    !text
+        .chars()
+        .any(|c| c.is_ascii_control() || is_deceptive(c))
+}
+
 /// Characters that a reader cannot see, or that change how the text around them is shown.
 fn is_deceptive(c: char) -> bool {
     matches!(c,

@@ -1,7 +1,9 @@
 //! What the ledger may grow to, and what is given up there.
 
+use borsh::{BorshDeserialize, BorshSerialize};
+
 /// Bounds on what is kept. What is given up is counted and shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Limits {
     /// Live allocations kept one by one, over all processes (at most 96 bytes each). Further ones
     /// are counted in the process's totals, but their frees cannot be matched: the verdicts on

@@ -252,6 +252,13 @@ impl Ledger {
         self.users.get(&uid).map(String::as_str)
     }
 
+    /// The user of a name, if it is that of a user that has been looked up.
+    #[must_use]
+    pub fn user_named(&self, name: &str) -> Option<u32> {
+        let mut users = self.users.iter();
+        users.find_map(|(&uid, known)| (known == name).then_some(uid))
+    }
+
     /// What is probed.
     #[must_use]
     pub const fn coverage(&self) -> &Coverage {

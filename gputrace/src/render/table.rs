@@ -6,6 +6,7 @@ use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ContentArrangement, Table as Grid, presets,
 };
 
+use super::recording;
 use crate::{
     analysis::{Kind, Verdict},
     event::Losses,
@@ -35,6 +36,9 @@ impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.report;
         self.headline(f)?;
+        for line in report.recording.iter().flat_map(recording::lines) {
+            writeln!(f, "INCOMPLETE: {line}.")?;
+        }
         self.losses(f)?;
         self.devices(f)?;
         if report.processes.is_empty() {
