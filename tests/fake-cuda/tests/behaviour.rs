@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{CONTEXT, Cuda, TOTAL, cuda, in_child, ready};
+use common::{CONTEXT, Cuda, TOTAL, call, cuda, in_child, ready};
 use std::collections::HashSet;
 use std::ptr;
 use std::sync::atomic::AtomicU32;
@@ -257,6 +257,58 @@ fn get_proc_address_gives_exported_symbols() {
         assert_eq!(get(c"cuNothing".as_ptr(), &raw mut pointer, 11040, 0), 500);
     }
     assert!(pointer.is_null());
+}
+
+#[test]
+fn versions_and_flags_choose_among_symbols() {
+    let (_turn, cuda) = cuda();
+    let find = |name: &str, version, flags| {
+        let name = std::ffi::CString::new(name).unwrap();
+        let (mut pointer, mut status) = (ptr::null_mut(), 9);
+        let get = cuda.get_proc_address_v2;
+        let code = call!(
+            get,
+            name.as_ptr(),
+            &raw mut pointer,
+            version,
+            flags,
+            &raw mut status
+        );
+        assert_eq!((code, status), (0, 0));
+        pointer
+    };
+    for (name, version, flags, symbol) in [
+        ("cuCtxCreate", 2000, 0, "cuCtxCreate"),
+        ("cuCtxCreate", 11030, 0, "cuCtxCreate_v2"),
+        ("cuCtxCreate", 11040, 0, "cuCtxCreate_v3"),
+        ("cuCtxCreate", 12050, 0, "cuCtxCreate_v4"),
+        ("cuMemAllocAsync", 12050, 0, "cuMemAllocAsync"),
+        ("cuMemAllocAsync", 12050, 1, "cuMemAllocAsync"),
+        ("cuMemAllocAsync", 12050, 2, "cuMemAllocAsync_ptsz"),
+        ("cuMemcpyHtoD", 12050, 2, "cuMemcpyHtoD_v2_ptds"),
+        ("cuMemcpyHtoD", 12050, 0, "cuMemcpyHtoD_v2"),
+        ("cuMemFree", 12050, 2, "cuMemFree_v2"),
+        ("cuIpcOpenMemHandle", 10000, 0, "cuIpcOpenMemHandle"),
+        ("cuIpcOpenMemHandle", 11000, 0, "cuIpcOpenMemHandle_v2"),
+        ("cuGraphInstantiate", 10000, 0, "cuGraphInstantiate"),
+        ("cuGraphInstantiate", 11000, 0, "cuGraphInstantiate_v2"),
+        (
+            "cuGraphInstantiate",
+            12000,
+            0,
+            "cuGraphInstantiateWithFlags",
+        ),
+        ("cuMemPrefetchAsync", 12020, 2, "cuMemPrefetchAsync_v2_ptsz"),
+    ] {
+        let found = find(name, version, flags);
+        assert_eq!(found, cuda.symbol(symbol), "{name} {version} {flags}");
+    }
+    let mut pointer = ptr::null_mut();
+    let get = cuda.get_proc_address;
+    assert_eq!(
+        call!(get, c"cuMemFree".as_ptr(), &raw mut pointer, 12050, 4),
+        1
+    );
 }
 
 #[test]

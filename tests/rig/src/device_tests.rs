@@ -238,3 +238,70 @@ fn of_threads_that_race_for_the_last_bytes_all_that_fit_get_them() {
     });
     assert_eq!(devices.used(0), 0);
 }
+
+#[test]
+fn a_share_counts_once_and_for_whoever_is_left() {
+    let (_alone, devices) = rig();
+    let owner = Client::open(&devices).unwrap();
+    let other = Client::open(&devices).unwrap();
+    owner.allocate(1, 8 << 20).unwrap();
+    let share = owner.share(1, 8 << 20).unwrap();
+    assert!(other.join(share));
+    assert_eq!(devices.used(1), 8 << 20);
+    let shared = Shared {
+        gpu: 1,
+        bytes: 8 << 20,
+        owner: std::process::id(),
+    };
+    assert_eq!(devices.shared(share), Some(shared));
+    owner.leave(share);
+    assert_eq!(devices.holders(1).len(), 1);
+    assert_eq!(devices.used(1), 8 << 20);
+    let ticket = other.ticket(Some(share), 7).unwrap();
+    assert_eq!(read_ticket(&ticket).unwrap(), (Some(share), 7));
+    drop(other);
+    assert_eq!(devices.used(1), 8 << 20, "the ticket holds it");
+    assert_eq!(devices.holders(1), []);
+    drop(ticket);
+    assert_eq!(devices.used(1), 0);
+    assert_eq!(devices.shared(share), None);
+    assert!(!owner.join(share));
+    owner.allocate(1, 1 << 20).unwrap();
+    let next = owner.share(1, 1 << 20).unwrap();
+    assert_eq!(next.index, share.index, "its place is used again");
+    assert!(!owner.join(share), "it is not the old one");
+    owner.leave(share);
+    assert_eq!(devices.used(1), 1 << 20);
+}
+
+#[test]
+fn killed_while_sharing_a_process_leaves_nothing_behind() {
+    let (_alone, devices) = rig();
+    let keeper = Client::open(&devices).unwrap();
+    keeper.allocate(0, 1 << 20).unwrap();
+    let kept = keeper.share(0, 1 << 20).unwrap();
+    let mut generator = 54321_u64;
+    for _ in 0..100 {
+        let child = Child::start(|say| {
+            say.write_all(b".").unwrap();
+            let client = Client::open(&devices).unwrap();
+            loop {
+                client.allocate(0, 4 << 20).unwrap();
+                let share = client.share(0, 4 << 20).unwrap();
+                assert!(client.join(kept));
+                let ticket = client.ticket(Some(share), 0).unwrap();
+                client.leave(kept);
+                client.leave(share);
+                drop(ticket);
+            }
+        });
+        generator = generator
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        std::thread::sleep(std::time::Duration::from_micros(generator >> 52));
+        child.kill();
+    }
+    assert_eq!(devices.used(0), 1 << 20);
+    keeper.leave(kept);
+    assert_eq!(devices.used(0), 0);
+}

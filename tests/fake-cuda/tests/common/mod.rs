@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use gputrace_test_rig::config::{Config, RIG, Rig};
-use gputrace_test_rig::dynamic::Library;
+use gputrace_test_rig::dynamic::{Library, LoadError};
 use gputrace_test_rig::functions;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub const TOTAL: usize = 16 << 30;
@@ -67,6 +68,19 @@ functions! {
     }
 }
 
+/// Calls a function of the library.
+#[allow(unused_macros, reason = "as above")]
+macro_rules! call {
+    ($function:expr $(, $argument:expr)* $(,)?) => {{
+        let function = $function;
+        // SAFETY: pointers are null, or of the test's own variables, as large as the function says.
+        unsafe { function($($argument),*) }
+    }};
+}
+
+#[allow(unused_imports, reason = "no test uses all of it")]
+pub(crate) use call;
+
 /// The loaded library.
 pub struct Cuda {
     library: Library,
@@ -86,6 +100,11 @@ impl Cuda {
         let library = Library::open(&library(), 0).unwrap();
         let functions = Functions::load(|name| library.symbol(name)).unwrap();
         Self { library, functions }
+    }
+
+    /// For the `load` of functions of a test's own.
+    pub fn find(&self, name: &str) -> Result<NonNull<c_void>, LoadError> {
+        self.library.symbol(name)
     }
 
     pub fn symbol(&self, name: &str) -> Pointer {
