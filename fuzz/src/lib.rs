@@ -65,7 +65,7 @@ pub fn check(ledger: &Ledger, limits: Limits) {
     assert_eq!(kept, ledger.live_allocations());
     assert!(kept <= limits.live_allocations);
     for process in ledger.processes() {
-        let memory = &process.memory;
+        let memory = process.accounts.sum(|_| true);
         assert_eq!(memory.live.count, process.allocations().count() as u64);
         // Every allocation is in one place: none is counted twice.
         let ended = [
@@ -76,6 +76,7 @@ pub fn check(ledger: &Ledger, limits: Limits) {
             memory.released_by_exit,
             memory.released_by_exec,
             memory.released_by_context,
+            process.kept_by_export,
         ];
         let places = ended.iter().map(|amount| amount.count).sum::<u64>() + memory.frees_not_seen;
         assert!(places <= memory.allocated.count, "{memory:?}");
@@ -91,7 +92,7 @@ pub fn check_sums(ledger: &Ledger) {
                 (sum.0 + amount.count, sum.1 + amount.bytes)
             })
         };
-        let memory = &process.memory;
+        let memory = process.accounts.sum(|_| true);
         let live = sum(|site| site.live);
         let expected = match process.ended() {
             None => memory.live,

@@ -19,12 +19,15 @@ mod process;
 mod ring;
 mod task;
 
+use core::ffi::c_void;
+
 use aya_ebpf::{
     EbpfContext as _,
     helpers::bpf_get_attach_cookie,
     macros::{raw_tracepoint, uprobe, uretprobe},
     programs::{ProbeContext, RawTracePointContext, RetProbeContext},
 };
+use seq_macro::seq;
 
 /// Entry of any probed function; the attach cookie is its row in the function table.
 #[uprobe]
@@ -44,35 +47,44 @@ pub fn call_return(ctx: RetProbeContext) -> u32 {
     0
 }
 
-/// Kernels before 5.15 have no attach cookies: there each function gets its own copy of the two
-/// programs, with its row as a constant.
-macro_rules! copies {
-    ($($row:literal $enter:ident $leave:ident)*) => { $(
-        #[doc = concat!("Entry of the function in row ", $row, ".")]
-        #[uprobe]
-        pub fn $enter(ctx: ProbeContext) -> u32 {
-            call::enter(&ctx, $row);
-            0
-        }
-        #[doc = concat!("Return from the function in row ", $row, ".")]
-        #[uretprobe]
-        pub fn $leave(ctx: RetProbeContext) -> u32 {
-            call::leave(&ctx, $row);
-            0
-        }
-    )* };
+/// Return from any function that is only counted.
+#[uretprobe]
+pub fn activity_return(ctx: RetProbeContext) -> u32 {
+    // SAFETY: the context is the program's own.
+    let function = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    call::count(&ctx, function as u32);
+    0
 }
 
-copies! {
-    0 call_enter_0 call_return_0
-    1 call_enter_1 call_return_1
-    2 call_enter_2 call_return_2
-    3 call_enter_3 call_return_3
-    4 call_enter_4 call_return_4
-    5 call_enter_5 call_return_5
-    6 call_enter_6 call_return_6
-    7 call_enter_7 call_return_7
+/// One body for all copies of the entry program.
+#[inline(never)]
+fn enter_row(ctx: *mut c_void, row: u32) -> u32 {
+    call::enter(&ProbeContext::new(ctx), row);
+    0
 }
+
+/// One body for all copies of the return program.
+#[inline(never)]
+fn leave_row(ctx: *mut c_void, row: u32) -> u32 {
+    call::leave(&RetProbeContext::new(ctx), row);
+    0
+}
+
+// Kernels before 5.15 have no attach cookies: there each function gets its own copy of the two
+// programs, with its row as a constant. As many as `PROGRAM_COPIES`.
+seq!(N in 0..96 {
+    /// Entry of the function in this row.
+    #[uprobe]
+    pub fn call_enter_~N(ctx: ProbeContext) -> u32 {
+        enter_row(ctx.as_ptr(), N)
+    }
+
+    /// Return from the function in this row.
+    #[uretprobe]
+    pub fn call_return_~N(ctx: RetProbeContext) -> u32 {
+        leave_row(ctx.as_ptr(), N)
+    }
+});
 
 /// `sched_process_fork(parent task, child task)`; also fires for new threads.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]

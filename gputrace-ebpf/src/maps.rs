@@ -4,7 +4,9 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, RingBuf, StackTrace},
 };
-use gputrace_ebpf::{CONTROL_SLOTS, FunctionSpec, LOSS_CAUSES, LossKey, Losses, MAX_FUNCTIONS};
+use gputrace_ebpf::{
+    CONTROL_SLOTS, FunctionSpec, LOSS_CAUSES, LossKey, Losses, MAX_FUNCTIONS, ProcessState,
+};
 
 /// Probed calls that a thread can be in at once. A power of two: an index is masked with it.
 pub const MAX_NESTING: usize = 4;
@@ -16,10 +18,12 @@ pub struct Frame {
     /// Stack pointer at entry, by which frames that will never return are told.
     pub sp: u64,
     pub enter_ns: u64,
-    pub args: [u64; 5],
+    pub args: [u64; 6],
     pub return_address: u64,
     pub stack_id: i32,
     pub function: u32,
+    /// `CALL_*` bits that are known at entry.
+    pub flags: u64,
 }
 
 /// The calls that a thread is in, outermost first.
@@ -30,17 +34,6 @@ pub struct Thread {
     pub frames: [Frame; MAX_NESTING],
 }
 
-/// A process that has called a probed function, or was forked from one that had.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Process {
-    pub start_ns: u64,
-    /// The congestion of the ring buffer in which `spent` was counted.
-    pub episode: u64,
-    /// Events put into the ring since it began to fill up.
-    pub spent: u64,
-}
-
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 24, 0);
 /// Keyed by `pid_tgid`; an entry lives from a thread's first probed call to the thread's end.
@@ -48,7 +41,7 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 24, 0);
 pub static THREADS: HashMap<u64, Thread> = HashMap::with_max_entries(16_384, 0);
 /// Keyed by tgid.
 #[map]
-pub static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16_384, 0);
+pub static PROCESSES: HashMap<u32, ProcessState> = HashMap::with_max_entries(16_384, 0);
 /// Only these processes are traced, where the `ONLY_TARGETS` switch is set.
 #[map]
 pub static TARGETS: HashMap<u32, u8> = HashMap::with_max_entries(1_024, 0);

@@ -8,14 +8,14 @@ use aya_ebpf::{
     },
 };
 use gputrace_ebpf::{
-    CLASS_OTHER, CONTROL_ACTIVE, ExitRecord, KIND_EXIT, KIND_PROCESS, LossCause, PROCESS_EXECUTED,
-    PROCESS_FIRST_CALL, PROCESS_FORKED, ProcessRecord,
+    ACTIVITIES, ActivityCount, CLASS_OTHER, CONTROL_ACTIVE, ExitRecord, KIND_EXIT, KIND_PROCESS,
+    LossCause, PROCESS_EXECUTED, PROCESS_FIRST_CALL, PROCESS_FORKED, ProcessRecord, ProcessState,
 };
 
 use crate::{
     call,
     loss::{LostCall, lost},
-    maps::{CONTROL, PROCESSES, Process, TARGETS, THREADS},
+    maps::{CONTROL, PROCESSES, TARGETS, THREADS},
     offsets::{
         CGROUP_KN, CRED_UID, CSS_CGROUP, CSS_SET_CGROUP, KERNFS_NAME, ONLY_TARGETS, PID_LEVEL,
         PID_NUMBERS, SIGNAL_LIVE, TASK_CGROUPS, TASK_COMM, TASK_CRED, TASK_EXIT_CODE,
@@ -50,7 +50,7 @@ pub fn current_task() -> Kernel {
 /// The current process, which makes a probed call: entered into the table, and reported, at its
 /// first. `None` where the table is full.
 #[inline(always)]
-pub fn current(tgid: u32) -> Option<*mut Process> {
+pub fn current(tgid: u32) -> Option<*mut ProcessState> {
     if let Some(process) = PROCESSES.get_ptr_mut(tgid) {
         return Some(process);
     }
@@ -72,10 +72,16 @@ fn first_call(tgid: u32) -> u32 {
 /// Enters a process into the table. `false` if it is there already or there is no room.
 #[inline(always)]
 fn enter(tgid: u32, start_ns: u64) -> bool {
-    let process = Process {
+    const NO_ACTIVITY: ActivityCount = ActivityCount {
+        count: 0,
+        failed: 0,
+        latest_ns: 0,
+    };
+    let process = ProcessState {
         start_ns,
         episode: 0,
         spent: 0,
+        activity: [NO_ACTIVITY; ACTIVITIES],
     };
     match PROCESSES.insert(tgid, process, u64::from(BPF_NOEXIST)) {
         Ok(()) => true,
@@ -197,7 +203,7 @@ pub fn thread_exits(task: Kernel) {
         return;
     }
     // SAFETY: a map value.
-    let start_ns = unsafe { (*process).start_ns };
+    let (start_ns, activity) = unsafe { ((*process).start_ns, (*process).activity) };
     // Two last threads may both find 0: only one removes the entry and reports.
     if PROCESSES.remove(tgid).is_err() {
         return;
@@ -215,6 +221,7 @@ pub fn thread_exits(task: Kernel) {
         (*record).start_ns = start_ns;
         (*record).status = read_u32(task, TASK_EXIT_CODE.load());
         (*record).padding = 0;
+        (*record).activity = activity;
     }
     ring::submit_now(entry);
 }

@@ -1,5 +1,7 @@
 //! Records in the ring buffer. Each begins with its kind.
 
+use crate::{ACTIVITIES, ActivityCount};
+
 /// A probed function returned, or its thread died inside it ([`CallRecord`]).
 pub const KIND_CALL: u32 = 1;
 /// A process was seen for the first time, was forked or executed a new image ([`ProcessRecord`]).
@@ -16,8 +18,10 @@ pub const CALL_OUT0_UNREADABLE: u32 = 1 << 0;
 pub const CALL_OUT1_UNREADABLE: u32 = 1 << 1;
 /// The thread ended inside the call; there is no result.
 pub const CALL_NEVER_RETURNED: u32 = 1 << 2;
+/// What the function's input points at could not be read.
+pub const CALL_INPUT_UNREADABLE: u32 = 1 << 3;
 
-/// One call of a probed function. 128 bytes.
+/// One call of a probed function. 136 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallRecord {
@@ -41,8 +45,9 @@ pub struct CallRecord {
     pub cgroup_id: u64,
     /// Where the function returns to: the direct caller.
     pub return_address: u64,
-    /// The first five integer arguments, as registers held them.
-    pub args: [u64; 5],
+    /// The first six integer arguments, as registers held them, changed by the function's input
+    /// (`INPUT_*`).
+    pub args: [u64; 6],
     /// What the function's out-pointers pointed at on return, 0 unless it succeeded.
     pub out: [u64; 2],
     /// The function's result, a `CUresult`; 0 is success.
@@ -100,7 +105,7 @@ pub struct ProcessRecord {
     pub verified: u32,
 }
 
-/// End of a known process. 32 bytes.
+/// End of a known process. 104 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitRecord {
@@ -116,6 +121,8 @@ pub struct ExitRecord {
     pub status: u32,
     /// Always 0.
     pub padding: u32,
+    /// Its counted calls, by class.
+    pub activity: [ActivityCount; ACTIVITIES],
 }
 
 /// A record read from ring-buffer bytes.
@@ -171,15 +178,15 @@ mod tests {
 
     #[test]
     fn layout_is_what_both_sides_expect() {
-        assert_eq!(size_of::<CallRecord>(), 128);
+        assert_eq!(size_of::<CallRecord>(), 136);
         assert_eq!(offset_of!(CallRecord, enter_ns), 8);
         assert_eq!(offset_of!(CallRecord, args), 56);
-        assert_eq!(offset_of!(CallRecord, out), 96);
-        assert_eq!(offset_of!(CallRecord, result), 112);
+        assert_eq!(offset_of!(CallRecord, out), 104);
+        assert_eq!(offset_of!(CallRecord, result), 120);
         assert_eq!(size_of::<ProcessRecord>(), 208);
         assert_eq!(offset_of!(ProcessRecord, cgroup_name), 56);
         assert_eq!(offset_of!(ProcessRecord, comm), 184);
-        assert_eq!(size_of::<ExitRecord>(), 32);
+        assert_eq!(size_of::<ExitRecord>(), 104);
         for align in [
             align_of::<CallRecord>(),
             align_of::<ProcessRecord>(),
@@ -194,9 +201,9 @@ mod tests {
         assert_eq!(Record::from_bytes(&[]), None);
         assert_eq!(Record::from_bytes(&[1, 0, 0, 0]), None);
         assert_eq!(Record::from_bytes(&[0xff; 256]), None);
-        let mut exit = [0u8; 32];
+        let mut exit = [0u8; 104];
         exit[0] = 3;
         assert!(matches!(Record::from_bytes(&exit), Some(Record::Exit(_))));
-        assert_eq!(Record::from_bytes(&exit[..31]), None);
+        assert_eq!(Record::from_bytes(&exit[..103]), None);
     }
 }

@@ -4,11 +4,11 @@ use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     maps::ring_buf::RingBufEntry,
 };
-use gputrace_ebpf::{CONTROL_EPISODE, LossCause};
+use gputrace_ebpf::{CONTROL_EPISODE, LossCause, ProcessState};
 
 use crate::{
     loss::add,
-    maps::{CONTROL, EVENTS, Process},
+    maps::{CONTROL, EVENTS},
     offsets::{CONGESTED_AT, SHARE, WAKE_AT},
 };
 
@@ -28,7 +28,9 @@ fn control(slot: u32) -> u64 {
 /// While the ring is filling up, each process may add only a fixed number of events until the
 /// reader has caught up: one noisy process cannot cost a quiet one its events.
 #[inline(always)]
-pub fn reserve_shared<T: 'static>(process: *mut Process) -> Result<RingBufEntry<T>, LossCause> {
+pub fn reserve_shared<T: 'static>(
+    process: *mut ProcessState,
+) -> Result<RingBufEntry<T>, LossCause> {
     if backlog() > CONGESTED_AT.load() {
         let episode = control(CONTROL_EPISODE);
         // SAFETY: a map value. Two threads that start an episode at once may both clear `spent`;

@@ -310,6 +310,9 @@ pub struct Probing {
     /// Take no user stacks: cheaper; call sites are known by their return address alone
     #[arg(long)]
     pub no_stacks: bool,
+    /// Do not count launches, copies and synchronisations: cheaper for programs that make very many
+    #[arg(long)]
+    pub no_activity: bool,
     /// Take user stacks even on a kernel where that was reported to crash
     #[arg(long, conflicts_with = "no_stacks")]
     pub force_stacks: bool,

@@ -363,6 +363,9 @@ impl Engine {
         for loss in self.reader.new_losses()? {
             self.take_in(Translator::losses(loss));
         }
+        for activity in self.reader.new_activity()? {
+            self.take_in(Event::Activity(activity));
+        }
         self.take_in(Event::Tick { at: clock::now() });
         if let Some(recorder) = &mut self.settings.recorder {
             recorder.tick();

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cuda::FunctionId,
     evidence::Evidence,
+    resource::{Activity, Place, Resource},
     sensors::nvml::Sample,
     text::{Decimal, Hexadecimal, as_hex, as_text},
 };
@@ -159,6 +160,8 @@ pub enum Event {
     },
     /// A probed function was called.
     Call(Call),
+    /// How often a process has used the GPU since tracing began.
+    Activity(ActivitySeen),
     /// A process ended.
     Exit(Exit),
     /// What was lost of one process, or of none in particular, since the start.
@@ -304,31 +307,137 @@ pub enum Outcome {
 }
 
 /// What a call was for, with what it gave.
+///
+/// Pointers and handles that a call gives are `None` where it failed or they could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "op", rename_all = "snake_case")]
 #[derive(BorshSerialize, BorshDeserialize)]
 pub enum Op {
-    /// Asked for device memory.
+    /// Asked for memory, addresses or an object.
     Allocate {
-        /// Bytes asked for.
+        /// What.
+        kind: Resource,
+        /// Bytes asked for; 0 for an object.
         bytes: u64,
-        /// The pointer given; `None` where the call failed or the pointer could not be read.
+        /// The pointer or handle given.
         #[serde(with = "as_hex::option")]
         #[schemars(with = "Option<Hexadecimal>")]
         address: Option<u64>,
+        /// Where it lies.
+        place: Place,
     },
-    /// Gave device memory back.
+    /// Gave something back.
     Free {
-        /// The pointer; 0 is allowed and frees nothing.
+        /// What the function is for. A pointer of any kind is freed as [`Resource::Device`].
+        kind: Resource,
+        /// The pointer or handle; 0 is allowed and frees nothing.
         #[serde(with = "as_hex::one")]
         #[schemars(with = "Hexadecimal")]
         address: u64,
+    },
+    /// Asked for physical memory behind a handle.
+    CreateHandle {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The handle.
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<Hexadecimal>")]
+        handle: Option<u64>,
+        /// Where it lies.
+        place: Place,
+    },
+    /// Gave a handle back.
+    ReleaseHandle {
+        /// The handle.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "Hexadecimal")]
+        handle: u64,
+    },
+    /// Got one more handle of memory that is mapped.
+    RetainHandle {
+        /// The handle.
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<Hexadecimal>")]
+        handle: Option<u64>,
+        /// Where it is mapped.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "Hexadecimal")]
+        address: u64,
+    },
+    /// Mapped a handle's memory at reserved addresses.
+    Map {
+        /// First address.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "Hexadecimal")]
+        address: u64,
+        /// Bytes mapped.
+        bytes: u64,
+        /// Where in the handle's memory the mapping begins.
+        offset: u64,
+        /// The handle.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "Hexadecimal")]
+        handle: u64,
+    },
+    /// Took mappings away.
+    Unmap {
+        /// First address.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "Hexadecimal")]
+        address: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Gave a handle's memory to others, through a descriptor for instance.
+    ExportHandle {
+        /// The handle.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "Hexadecimal")]
+        handle: u64,
+    },
+    /// Got a handle for memory that is not this process's own.
+    ImportHandle {
+        /// The handle.
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<Hexadecimal>")]
+        handle: Option<u64>,
+    },
+    /// Gave the memory behind a pointer to others.
+    ExportPointer {
+        /// The pointer.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "Hexadecimal")]
+        address: u64,
+        /// Digest of the IPC handle.
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<Hexadecimal>")]
+        key: Option<u64>,
+    },
+    /// Opened memory of another process.
+    OpenPointer {
+        /// The pointer given.
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<Hexadecimal>")]
+        address: Option<u64>,
+        /// Digest of the IPC handle.
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<Hexadecimal>")]
+        key: Option<u64>,
+    },
+    /// Asked for a device's memory pool.
+    DevicePool {
+        /// Device ordinal, as the process counts them.
+        device: u32,
+        /// The pool.
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<Hexadecimal>")]
+        pool: Option<u64>,
     },
     /// Created a context and made it current to the thread.
     CreateContext {
         /// Device ordinal, as the process counts them.
         device: u32,
-        /// The context; `None` as for [`Op::Allocate`].
+        /// The context.
         #[serde(with = "as_hex::option")]
         #[schemars(with = "Option<Hexadecimal>")]
         context: Option<u64>,
@@ -356,6 +465,74 @@ pub enum Op {
     },
     /// Took the thread's current context off its stack.
     PopContext,
+    /// Asked for a device's primary context, which the first such call creates.
+    RetainPrimary {
+        /// Device ordinal, as the process counts them.
+        device: u32,
+        /// The context.
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<Hexadecimal>")]
+        context: Option<u64>,
+    },
+    /// Gave a device's primary context back; the last such call destroys it.
+    ReleasePrimary {
+        /// Device ordinal, as the process counts them.
+        device: u32,
+    },
+    /// Destroyed a device's primary context and what it held, whoever retains it.
+    ResetPrimary {
+        /// Device ordinal, as the process counts them.
+        device: u32,
+    },
+    /// Created a green context: a part of a device's multiprocessors.
+    CreateGreenContext {
+        /// Device ordinal, as the process counts them.
+        device: u32,
+        /// The green context.
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<Hexadecimal>")]
+        green: Option<u64>,
+    },
+    /// Asked for the context of a green context.
+    NameGreenContext {
+        /// The green context.
+        #[serde(with = "as_hex::one")]
+        #[schemars(with = "Hexadecimal")]
+        green: u64,
+        /// Its context.
+        #[serde(with = "as_hex::option")]
+        #[schemars(with = "Option<Hexadecimal>")]
+        context: Option<u64>,
+    },
+    /// Used the GPU; such calls are events only where they fail.
+    Activity {
+        /// How.
+        activity: Activity,
+    },
+    /// Changed nothing that is kept account of.
+    Other,
+}
+
+impl Op {
+    /// An allocation of plain device memory in the current context.
+    #[must_use]
+    pub const fn device_memory(bytes: u64, address: Option<u64>) -> Self {
+        Self::Allocate {
+            kind: Resource::Device,
+            bytes,
+            address,
+            place: Place::Current,
+        }
+    }
+
+    /// A free of a device pointer.
+    #[must_use]
+    pub const fn free(address: u64) -> Self {
+        Self::Free {
+            kind: Resource::Device,
+            address,
+        }
+    }
 }
 
 /// One call of a probed function.
@@ -394,6 +571,64 @@ pub struct Call {
     #[serde(with = "as_text")]
     #[schemars(with = "Decimal")]
     pub cgroup_id: u64,
+}
+
+/// Calls that are only counted.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
+pub struct ActivityCount {
+    /// Successful calls.
+    pub count: u64,
+    /// Failed calls.
+    pub failed: u64,
+    /// When the latest of them returned.
+    pub latest: Option<BootTime>,
+}
+
+/// How often a process has used the GPU since tracing began.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
+pub struct ActivitySeen {
+    /// Which process.
+    pub pid: Pid,
+    /// Launches of kernels and graphs.
+    pub launches: ActivityCount,
+    /// Copies, fills and prefetches of memory.
+    pub copies: ActivityCount,
+    /// Waits for the GPU.
+    pub synchronizations: ActivityCount,
+}
+
+impl ActivitySeen {
+    /// When the process used the GPU last.
+    #[must_use]
+    pub fn latest(&self) -> Option<BootTime> {
+        [self.launches, self.copies, self.synchronizations]
+            .into_iter()
+            .filter_map(|it| it.latest)
+            .max()
+    }
 }
 
 /// Who noticed that a process had ended.
@@ -503,6 +738,9 @@ pub struct Coverage {
     pub method: String,
     /// Whether user stacks are taken, or why not.
     pub stacks: String,
+    /// Why launches, copies and synchronisations are not counted; `null` where they are.
+    #[serde(default)]
+    pub activity_not_counted: Option<String>,
     /// Only these processes are traced; none: all.
     pub targets: Vec<Pid>,
     /// Copies of libcuda that are probed.

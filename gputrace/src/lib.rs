@@ -20,6 +20,7 @@ pub mod recorded;
 pub mod recording;
 pub mod render;
 pub mod report;
+pub mod resource;
 pub mod schema;
 pub mod sensors;
 pub mod symbols;

@@ -13,10 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     analysis::{Kind, Thresholds, Verdict},
+    cuda::FunctionId,
     doctor::Diagnosis,
     event::{Coverage, Event},
     evidence::Evidence,
-    ledger::{Amount, Contexts, Memory},
+    ledger::{Account, Amount, Contexts, VmmStates},
+    resource::Resource,
     text::{Decimal, Hexadecimal, as_text},
 };
 
@@ -106,6 +108,9 @@ pub struct Report {
     pub devices: Evidence<Vec<DeviceReport>>,
     /// Processes that were asked for, the most worrying first.
     pub processes: Vec<ProcessReport>,
+    /// Memory that its owner has freed, or whose owner has ended, and that others keep open. It is
+    /// part of no process's figures.
+    pub kept_by_imports: Vec<KeptByImports>,
     /// What the filters left out.
     pub filtered_out: FilteredOut,
     /// What was given up to keep gputrace's own memory bounded.
@@ -263,10 +268,14 @@ pub struct ProcessReport {
     pub first_call: Option<String>,
     /// See `first_call`.
     pub latest_call: Option<String>,
-    /// Its memory as the CUDA API was asked for it.
-    pub memory: Memory,
+    /// Its memory and objects as the CUDA API was asked for them.
+    pub memory: MemoryReport,
     /// Its contexts.
     pub contexts: Contexts,
+    /// Its failed calls, by function and result, the most frequent first.
+    pub failures: Vec<FailureReport>,
+    /// How often it has used the GPU since tracing began.
+    pub activity: Evidence<ActivityReport>,
     /// Its memory on all GPUs, as NVML says.
     pub device_memory: Evidence<u64>,
     /// The closing sum.
@@ -277,6 +286,96 @@ pub struct ProcessReport {
     pub losses: Option<ProcessLosses>,
     /// Where it allocates, the most worrying first.
     pub sites: Vec<SiteReport>,
+}
+
+/// Memory and objects of a process at the API layer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryReport {
+    /// The sums over GPU memory: the kinds device, managed, array and vmm.
+    #[serde(flatten)]
+    pub gpu: Account,
+    /// Calls in which a thread ended.
+    pub never_returned: u64,
+    /// Each kind that occurred.
+    pub kinds: BTreeMap<Resource, Account>,
+    /// What leads to the memory of kind vmm.
+    pub vmm: VmmStates,
+    /// Live GPU memory by device.
+    pub by_device: Vec<OnDevice>,
+}
+
+/// Live GPU memory of a process on one device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OnDevice {
+    /// Ordinal, as the process counts devices (`CUDA_VISIBLE_DEVICES` may have changed it).
+    pub device: Evidence<u32>,
+    /// Live there.
+    pub live: Amount,
+}
+
+/// Failed calls of one function with one result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FailureReport {
+    /// Function.
+    pub function: FunctionId,
+    /// Its result, a `CUresult`.
+    pub result: i32,
+    /// How many.
+    pub count: u64,
+    /// Bytes that they asked for.
+    pub bytes: u64,
+    /// The first of them.
+    pub first: String,
+    /// The latest of them.
+    pub latest: String,
+}
+
+/// How often a process has used the GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ActivityReport {
+    /// Launches of kernels and graphs.
+    pub launches: ActivityCountReport,
+    /// Copies, fills and prefetches of memory.
+    pub copies: ActivityCountReport,
+    /// Waits for the GPU.
+    pub synchronizations: ActivityCountReport,
+}
+
+/// Calls that are only counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ActivityCountReport {
+    /// Successful calls.
+    pub count: u64,
+    /// Failed calls.
+    pub failed: u64,
+    /// When the latest of them returned.
+    pub latest: Option<String>,
+}
+
+/// Memory of one process that it does not hold any more and that others have open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeptByImports {
+    /// PID of the process that allocated it.
+    pub owner: u32,
+    /// Whether that process, or its image, has ended.
+    pub owner_ended: bool,
+    /// How many allocations, and their bytes where these are known.
+    pub allocations: Amount,
+    /// When the latest of them was freed, or lost its owner.
+    pub freed_at: String,
+    /// Who has them open.
+    pub holders: Vec<Holder>,
+}
+
+/// A process that keeps memory of another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Holder {
+    /// Its PID.
+    pub tgid: u32,
+    /// Allocations that it has open.
+    pub handles: u64,
+    /// Their bytes, where these are known.
+    pub bytes: u64,
 }
 
 /// Whether a process runs.
@@ -301,7 +400,7 @@ pub enum ProcessState {
 /// device memory = API live + other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Closing {
-    /// Live at the CUDA API.
+    /// Live at the CUDA API, without managed memory, which NVML does not count for the process.
     pub api_live: u64,
     /// The rest of what NVML attributes to the process: contexts, modules, functions that are not
     /// probed, and what it allocated before tracing.
@@ -318,6 +417,8 @@ pub struct Closing {
 pub struct SiteReport {
     /// The place in one line: symbol and module with offset.
     pub site: String,
+    /// What it asks for.
+    pub kind: Resource,
     /// How it was reached, innermost first.
     pub frames: Vec<Frame>,
     /// Not yet freed.

@@ -542,6 +542,7 @@ fn probe(flags: &Trace, targets: &[Pid]) -> Result<(Reader, Moment, Coverage), T
     let mut programs = Programs::load(bpf::Settings {
         targets: targets.iter().map(|pid| pid.tgid).collect(),
         stacks: take_stacks,
+        activity: !flags.probing.no_activity,
         ring_bytes: flags.probing.ring_size,
         method: flags.probing.attach,
     })?;
@@ -571,6 +572,7 @@ fn probe(flags: &Trace, targets: &[Pid]) -> Result<(Reader, Moment, Coverage), T
         kernel: Release::running().map_or_else(|| "unknown".to_owned(), |r| r.to_string()),
         method: programs.method().label().to_owned(),
         stacks,
+        activity_not_counted: programs.counts_activity().err().map(str::to_owned),
         targets: targets.to_vec(),
         libraries: probed,
         not_probed: found.not_probed,

@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, HashMap};
 use gputrace::{
     cuda::FunctionId,
     event::{BootTime, Call, Event, Op, Outcome, Pid},
-    ledger::{Ledger, Limits, Memory},
+    ledger::{Account, Ledger, Limits},
+    resource::{Activity, Place, Resource},
 };
 use proptest::prelude::*;
 
@@ -124,7 +125,7 @@ impl Model {
                     entered,
                     returned,
                     "cuMemAlloc_v2",
-                    Op::Allocate { bytes, address },
+                    Op::device_memory(bytes, address),
                 );
                 self.held.extend(address);
                 Doing::Nothing
@@ -162,7 +163,7 @@ impl Model {
                 returned: Some(returned),
                 ..
             } => {
-                self.submit(tid, entered, returned, "cuMemFree_v2", Op::Free { address });
+                self.submit(tid, entered, returned, "cuMemFree_v2", Op::free(address));
                 Doing::Nothing
             }
         }
@@ -218,10 +219,10 @@ fn ledger(calls: impl IntoIterator<Item = Call>) -> Ledger {
     ledger
 }
 
-fn memory(ledger: &Ledger) -> Memory {
+fn memory(ledger: &Ledger) -> Account {
     ledger
         .get(PID)
-        .map(|process| process.memory)
+        .map(|process| process.accounts.sum(|_| true))
         .unwrap_or_default()
 }
 
@@ -239,6 +240,94 @@ fn schedules() -> impl Strategy<Value = (usize, Vec<(usize, u32)>)> {
         1..9_usize,
         prop::collection::vec((0..8_usize, any::<u32>()), 0..800),
     )
+}
+
+/// A call of each kind with small numbers in it, so that they meet; `None`: the process ends.
+fn absurd_op(kind: u64, number: u64, bytes: u64) -> Option<Op> {
+    let (some, device) = (Some(number), (bytes % 3) as u32);
+    let place = match bytes % 6 {
+        0 => Place::Current,
+        1 => Place::CurrentDevice,
+        2 => Place::Device { ordinal: device },
+        3 => Place::Host,
+        4 => Place::Pool { pool: number },
+        _ => Place::Unknown,
+    };
+    let resource = Resource::ALL[(bytes % 10) as usize];
+    Some(match kind {
+        0..=5 => Op::Allocate {
+            kind: resource,
+            bytes,
+            address: some,
+            place,
+        },
+        6..=9 => Op::Free {
+            kind: resource,
+            address: number,
+        },
+        10 => Op::CreateHandle {
+            bytes,
+            handle: some,
+            place,
+        },
+        11 => Op::ReleaseHandle { handle: number },
+        12 => Op::RetainHandle {
+            handle: some,
+            address: number + 1,
+        },
+        13 | 14 => Op::Map {
+            address: number,
+            bytes,
+            offset: bytes,
+            handle: number / 2,
+        },
+        15 => Op::Unmap {
+            address: number,
+            bytes,
+        },
+        16 => Op::ExportHandle { handle: number },
+        17 => Op::ImportHandle { handle: some },
+        18 => Op::ExportPointer {
+            address: number,
+            key: Some(number),
+        },
+        19 => Op::OpenPointer {
+            address: Some(number + 1),
+            key: some,
+        },
+        20 => Op::DevicePool { device, pool: some },
+        21 => Op::CreateContext {
+            device,
+            context: some,
+        },
+        22 => Op::DestroyContext { context: number },
+        23 => Op::SetContext { context: number },
+        24 => Op::PushContext { context: number },
+        25 => Op::PopContext,
+        26 | 27 => Op::RetainPrimary {
+            device,
+            context: some,
+        },
+        28 => Op::ReleasePrimary { device },
+        29 => Op::ResetPrimary { device },
+        30 => Op::CreateGreenContext {
+            device,
+            green: some,
+        },
+        31 => Op::NameGreenContext {
+            green: number,
+            context: Some(number + 1),
+        },
+        32 => Op::Activity {
+            activity: Activity::Launch,
+        },
+        33 => Op::CreateHandle {
+            bytes,
+            handle: None,
+            place,
+        },
+        _ => return None,
+    })
 }
 
 proptest! {
@@ -329,20 +418,16 @@ proptest! {
     #[test]
     fn absurd_events_do_no_harm(
         calls in prop::collection::vec(
-            (0..4_u32, 0..6_u64, 0..4_u64, any::<u64>(), 0..100_u64, 0..100_u64, -1..2_i32),
-            0..200,
+            (0..4_u32, 0..35_u64, 0..4_u64, any::<u64>(), 0..100_u64, 0..100_u64, -1..2_i32),
+            0..300,
         )
     ) {
         let mut ledger = Ledger::new(Limits { live_allocations: 20, processes: 3, ended_processes: 1, sites_per_process: 2, ..Limits::default() });
         for (tgid, kind, address, bytes, entered, returned, result) in calls {
             let pid = Pid { tgid, start_ticks: 0 };
-            let op = match kind {
-                0 => Op::Allocate { bytes, address: Some(address) },
-                1 => Op::Free { address },
-                2 => Op::CreateContext { device: 0, context: Some(address) },
-                3 => Op::DestroyContext { context: address },
-                4 => Op::SetContext { context: address },
-                _ => {
+            let op = match absurd_op(kind, address, bytes) {
+                Some(op) => op,
+                None => {
                     ledger.apply(&Event::Exit(gputrace::event::Exit {
                         pid, at: BootTime(returned), status: None,
                         source: gputrace::event::ExitSource::Procfs,
@@ -372,8 +457,24 @@ proptest! {
             );
             for process in &report.processes {
                 let pid = Pid { tgid: process.tgid, start_ticks: 0 };
-                let kept = ledger.get(pid).unwrap().allocations().count() as u64;
-                prop_assert_eq!(process.memory.live.count, kept);
+                let account = ledger.get(pid).unwrap();
+                let kept = account.allocations().count() as u64;
+                let all = account.accounts.sum(|_| true);
+                prop_assert_eq!(all.live.count, kept);
+                prop_assert_eq!(
+                    process.memory.by_device.iter().map(|it| it.live.count).sum::<u64>(),
+                    process.memory.gpu.live.count
+                );
+                // Every allocation is in one place.
+                let places = [
+                    all.live, all.awaiting_free, all.freed, all.not_followed, all.released_by_exit,
+                    all.released_by_exec, all.released_by_context, process.memory.vmm.exported,
+                ];
+                let places = places.iter().map(|it| it.count).sum::<u64>() + all.frees_not_seen;
+                prop_assert!(places <= all.allocated.count);
+                let vmm = process.memory.vmm;
+                let physical = account.accounts[Resource::Vmm].live.count;
+                prop_assert_eq!(vmm.mapped.count + vmm.unmapped.count, physical);
             }
         }
     }

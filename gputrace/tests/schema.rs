@@ -10,13 +10,15 @@ use gputrace::{
     cuda::FunctionId,
     doctor::{Check, Diagnosis, FoundLibrary, State},
     event::{
-        BootTime, Call, Coverage, Event, Exit, ExitSource, Library, Losses, MissingFunction,
-        Module, NotProbed, Op, Outcome, Pid, ProbedFunction, ProcessSeen, Sighting, StackId,
+        ActivityCount, ActivitySeen, BootTime, Call, Coverage, Event, Exit, ExitSource, Library,
+        Losses, MissingFunction, Module, NotProbed, Op, Outcome, Pid, ProbedFunction, ProcessSeen,
+        Sighting, StackId,
     },
     evidence::Evidence,
     ledger::{Ledger, Limits},
     render::ndjson,
     report::{Body, EndedBy, Line, ProcessState, Report, Start},
+    resource::{Activity, Place},
     schema,
     sensors::nvml::{Device, Process, ProcessKind, Sample},
 };
@@ -78,6 +80,7 @@ fn coverage() -> Coverage {
         kernel: "6.8.0".to_owned(),
         method: "uprobe.multi".to_owned(),
         stacks: "taken at each allocation".to_owned(),
+        activity_not_counted: Some("not counted: --no-activity".to_owned()),
         targets: vec![PID],
         libraries: vec![library()],
         not_probed: vec![NotProbed {
@@ -193,19 +196,108 @@ fn events() -> Vec<Event> {
         ("cuCtxSetCurrent", Op::SetContext { context }),
         ("cuCtxPushCurrent_v2", Op::PushContext { context }),
         ("cuCtxPopCurrent_v2", Op::PopContext),
+        (
+            "cuMemCreate",
+            Op::CreateHandle {
+                bytes: 2 << 20,
+                handle: Some(9),
+                place: Place::Device { ordinal: 1 },
+            },
+        ),
+        (
+            "cuMemMap",
+            Op::Map {
+                address: 0x5000,
+                bytes: 2 << 20,
+                offset: 0,
+                handle: 9,
+            },
+        ),
+        (
+            "cuMemRetainAllocationHandle",
+            Op::RetainHandle {
+                handle: Some(9),
+                address: 0x5000,
+            },
+        ),
+        (
+            "cuMemExportToShareableHandle",
+            Op::ExportHandle { handle: 9 },
+        ),
+        ("cuMemRelease", Op::ReleaseHandle { handle: 9 }),
+        (
+            "cuMemUnmap",
+            Op::Unmap {
+                address: 0x5000,
+                bytes: 2 << 20,
+            },
+        ),
+        (
+            "cuMemImportFromShareableHandle",
+            Op::ImportHandle { handle: Some(10) },
+        ),
+        (
+            "cuIpcGetMemHandle",
+            Op::ExportPointer {
+                address: 0x7000,
+                key: Some(77),
+            },
+        ),
+        (
+            "cuIpcOpenMemHandle_v2",
+            Op::OpenPointer {
+                address: Some(0x8000),
+                key: Some(77),
+            },
+        ),
+        (
+            "cuDeviceGetDefaultMemPool",
+            Op::DevicePool {
+                device: 0,
+                pool: Some(11),
+            },
+        ),
+        (
+            "cuDevicePrimaryCtxRetain",
+            Op::RetainPrimary {
+                device: 1,
+                context: Some(12),
+            },
+        ),
+        (
+            "cuDevicePrimaryCtxRelease_v2",
+            Op::ReleasePrimary { device: 1 },
+        ),
+        ("cuDevicePrimaryCtxReset_v2", Op::ResetPrimary { device: 1 }),
+        (
+            "cuGreenCtxCreate",
+            Op::CreateGreenContext {
+                device: 0,
+                green: Some(13),
+            },
+        ),
+        (
+            "cuCtxFromGreenCtx",
+            Op::NameGreenContext {
+                green: 13,
+                context: Some(14),
+            },
+        ),
+        (
+            "cuLaunchKernel",
+            Op::Activity {
+                activity: Activity::Launch,
+            },
+        ),
+        ("cuMemPoolTrimTo", Op::Other),
     ] {
         events.push(call(3 * SECOND, function, op));
     }
     for n in 0..100 {
-        let op = Op::Allocate {
-            bytes: 1 << 20,
-            address: Some(0x7000_0000_0000 + (n << 20)),
-        };
+        let op = Op::device_memory(1 << 20, Some(0x7000_0000_0000 + (n << 20)));
         events.push(call((4 + n) * SECOND, "cuMemAlloc_v2", op));
     }
-    let free = Op::Free {
-        address: 0x7000_0000_0000,
-    };
+    let free = Op::free(0x7000_0000_0000);
     let destroy = Op::DestroyContext { context };
     events.extend([
         call(104 * SECOND, "cuMemFree_v2", free),
@@ -217,10 +309,7 @@ fn events() -> Vec<Event> {
             entered: BootTime(104 * SECOND),
             returned: BootTime(105 * SECOND),
             outcome: Outcome::NeverReturned,
-            op: Op::Allocate {
-                bytes: u64::MAX,
-                address: None,
-            },
+            op: Op::device_memory(u64::MAX, None),
             stack: None,
             cgroup_id: 0,
         }),
@@ -239,6 +328,16 @@ fn events() -> Vec<Event> {
             pid: None,
             losses: Losses::default(),
         },
+        Event::Activity(ActivitySeen {
+            pid: PID,
+            launches: ActivityCount {
+                count: 5,
+                failed: 1,
+                latest: Some(BootTime(105 * SECOND)),
+            },
+            copies: ActivityCount::default(),
+            synchronizations: ActivityCount::default(),
+        }),
         Event::Devices {
             at: BootTime(106 * SECOND),
             sample: Evidence::Value(Sample {
@@ -292,10 +391,28 @@ fn kind(event: &Event) -> usize {
             Op::SetContext { .. } => 15,
             Op::PushContext { .. } => 16,
             Op::PopContext => 17,
+            Op::CreateHandle { .. } => 18,
+            Op::ReleaseHandle { .. } => 19,
+            Op::RetainHandle { .. } => 20,
+            Op::Map { .. } => 21,
+            Op::Unmap { .. } => 22,
+            Op::ExportHandle { .. } => 23,
+            Op::ImportHandle { .. } => 24,
+            Op::ExportPointer { .. } => 25,
+            Op::OpenPointer { .. } => 26,
+            Op::DevicePool { .. } => 27,
+            Op::RetainPrimary { .. } => 28,
+            Op::ReleasePrimary { .. } => 29,
+            Op::ResetPrimary { .. } => 30,
+            Op::CreateGreenContext { .. } => 31,
+            Op::NameGreenContext { .. } => 32,
+            Op::Activity { .. } => 33,
+            Op::Other => 34,
         },
+        Event::Activity(_) => 35,
     }
 }
-const KINDS: usize = 19;
+const KINDS: usize = 36;
 
 /// Reports as the events go on: an empty one, of a leaking process, and of an ended one.
 fn reports() -> [Report; 3] {

@@ -56,15 +56,12 @@ fn call(tgid: u32, seconds: f64, symbol: &str, op: Op, result: i32, stack: u32) 
 }
 
 fn allocate(tgid: u32, seconds: f64, mib: u64, address: u64, stack: u32) -> Event {
-    let op = Op::Allocate {
-        bytes: mib * MIB,
-        address: Some(address),
-    };
+    let op = Op::device_memory(mib * MIB, Some(address));
     call(tgid, seconds, "cuMemAlloc_v2", op, 0, stack)
 }
 
 fn free(tgid: u32, seconds: f64, address: u64) -> Event {
-    call(tgid, seconds, "cuMemFree_v2", Op::Free { address }, 0, 99)
+    call(tgid, seconds, "cuMemFree_v2", Op::free(address), 0, 99)
 }
 
 fn seen(tgid: u32, command: &str) -> Vec<Event> {
@@ -97,6 +94,7 @@ fn started() -> Event {
             kernel: "6.18.0".to_owned(),
             method: "uprobe.multi".to_owned(),
             stacks: "taken at each allocation".to_owned(),
+            activity_not_counted: None,
             targets: Vec::new(),
             libraries: vec![Library {
                 path: "/usr/lib/libcuda.so.1".to_owned(),
@@ -192,10 +190,7 @@ fn leaking_server() -> Vec<Event> {
         let seconds = 2.0 + f64::from(i) / 3.0;
         events.push(allocate(4242, seconds, 6, 0x8000_0000 + u64::from(i), 1));
     }
-    let too_much = Op::Allocate {
-        bytes: 90 << 30,
-        address: None,
-    };
+    let too_much = Op::device_memory(90 << 30, None);
     events.push(call(4242, 40.0, "cuMemAlloc_v2", too_much, 2, 1));
     events
 }

@@ -1,18 +1,22 @@
 //! Building the report.
 
+use std::collections::BTreeMap;
+
 use super::{
     closing,
     leaks::{Thresholds, Trend, Verdict, rate},
     verdicts::verdicts,
 };
 use crate::{
-    event::{BootTime, ExitSource, Losses, Module, Pid, StackId},
+    event::{ActivityCount, BootTime, ExitSource, Losses, Module, Pid, StackId},
     evidence::Evidence,
-    ledger::{Ended, Ledger, Process, Site},
+    ledger::{Amount, Ended, Failure, Ledger, Process, Site},
     report::{
-        EndedBy, FilteredOut, Frame, GivenUpReport, GrowthReport, LossSummary, Nanoseconds,
-        ProcessLosses, ProcessReport, ProcessState, Report, SiteReport,
+        ActivityCountReport, ActivityReport, EndedBy, FailureReport, FilteredOut, Frame,
+        GivenUpReport, GrowthReport, Holder, KeptByImports, LossSummary, MemoryReport, Nanoseconds,
+        OnDevice, ProcessLosses, ProcessReport, ProcessState, Report, SiteReport,
     },
+    resource::Resource,
     text::rfc3339,
 };
 
@@ -76,7 +80,7 @@ pub fn report(
         }
     }
     processes.sort_by_key(|p| {
-        let live = std::cmp::Reverse(p.memory.live.bytes);
+        let live = std::cmp::Reverse(p.memory.gpu.live.bytes);
         (
             std::cmp::Reverse(p.verdict.kind),
             live,
@@ -95,6 +99,7 @@ pub fn report(
         losses: loss_summary(ledger),
         devices: closing::devices(ledger.devices()),
         processes,
+        kept_by_imports: kept_by_imports(ledger, &time),
         filtered_out,
         given_up: GivenUpReport {
             allocations: given_up.allocations,
@@ -226,14 +231,129 @@ fn process_report(
         images: process.executed + 1,
         first_call: process.calls.map(|(first, _)| time.at(first)),
         latest_call: process.calls.map(|(_, latest)| time.at(latest)),
-        memory: process.memory,
+        memory: memory(process),
         contexts: process.contexts,
+        failures: failures(&time, process),
+        activity: activity(ledger, process),
         device_memory,
         closing,
         verdict: verdicts.process,
         losses: process_losses(&time, &process.losses),
         sites,
     }
+}
+
+fn memory(process: &Process) -> MemoryReport {
+    let mut by_device: BTreeMap<Option<u32>, Amount> = BTreeMap::new();
+    for allocation in process.allocations() {
+        if process.kind_of(allocation).is_gpu_memory() {
+            let device = process.device_of(allocation);
+            by_device.entry(device).or_default().add(allocation.bytes);
+        }
+    }
+    let on_device = |(device, live): (Option<u32>, Amount)| OnDevice {
+        device: device.map_or_else(
+            || Evidence::not_available("the context was made current before tracing"),
+            Evidence::Value,
+        ),
+        live,
+    };
+    MemoryReport {
+        gpu: process.accounts.sum(Resource::is_gpu_memory),
+        never_returned: process.never_returned,
+        kinds: process
+            .accounts
+            .used()
+            .map(|(kind, account)| (kind, *account))
+            .collect(),
+        vmm: process.vmm_states(),
+        by_device: by_device.into_iter().map(on_device).collect(),
+    }
+}
+
+fn failures(time: &Times<'_>, process: &Process) -> Vec<FailureReport> {
+    let mut failures: Vec<&Failure> = process.failures().collect();
+    failures.sort_by_key(|it| (std::cmp::Reverse(it.amount.count), it.function, it.result));
+    failures
+        .into_iter()
+        .map(|it| FailureReport {
+            function: it.function,
+            result: it.result,
+            count: it.amount.count,
+            bytes: it.amount.bytes,
+            first: time.at(it.first),
+            latest: time.at(it.latest),
+        })
+        .collect()
+}
+
+fn activity(ledger: &Ledger, process: &Process) -> Evidence<ActivityReport> {
+    let time = Times { ledger };
+    if let Some(reason) = &ledger.coverage().activity_not_counted {
+        return Evidence::not_available(reason.clone());
+    }
+    let count = |it: ActivityCount| ActivityCountReport {
+        count: it.count,
+        failed: it.failed,
+        latest: it.latest.map(|at| time.at(at)),
+    };
+    Evidence::Value(
+        process
+            .activity
+            .map_or_else(ActivityReport::default, |it| ActivityReport {
+                launches: count(it.launches),
+                copies: count(it.copies),
+                synchronizations: count(it.synchronizations),
+            }),
+    )
+}
+
+/// One entry for each owner, the most bytes first.
+fn kept_by_imports(ledger: &Ledger, time: &Times<'_>) -> Vec<KeptByImports> {
+    #[derive(Default)]
+    struct Kept {
+        allocations: Amount,
+        latest: BootTime,
+        by_end: bool,
+        holders: BTreeMap<Pid, Amount>,
+    }
+    let mut owners: BTreeMap<Pid, Kept> = BTreeMap::new();
+    for export in ledger.kept_by_imports() {
+        let Some(given_up) = export.given_up else {
+            continue;
+        };
+        let kept = owners.entry(export.owner).or_default();
+        let bytes = export.bytes.unwrap_or(0);
+        kept.allocations.add(bytes);
+        kept.latest = kept.latest.max(given_up.at);
+        kept.by_end |= given_up.by_end;
+        for &holder in export.holders.keys() {
+            kept.holders.entry(holder).or_default().add(bytes);
+        }
+    }
+    let mut all: Vec<_> = owners
+        .into_iter()
+        .map(|(owner, kept)| {
+            let ended = ledger.get(owner).is_none_or(|it| it.ended().is_some());
+            KeptByImports {
+                owner: owner.tgid,
+                owner_ended: ended || kept.by_end,
+                allocations: kept.allocations,
+                freed_at: time.at(kept.latest),
+                holders: kept
+                    .holders
+                    .into_iter()
+                    .map(|(pid, amount)| Holder {
+                        tgid: pid.tgid,
+                        handles: amount.count,
+                        bytes: amount.bytes,
+                    })
+                    .collect(),
+            }
+        })
+        .collect();
+    all.sort_by_key(|it| (std::cmp::Reverse(it.allocations.bytes), it.owner));
+    all
 }
 
 fn exited(time: &Times<'_>, ended: Ended) -> ProcessState {
@@ -286,6 +406,7 @@ fn site_report(ledger: &Ledger, process: &Process, view: SiteView<'_>) -> SiteRe
     let ended = process.ended().is_some();
     SiteReport {
         site: place(&frames),
+        kind: site.kind,
         frames,
         live: if ended { Default::default() } else { site.live },
         live_at_exit: ended.then_some(site.live),
@@ -295,7 +416,9 @@ fn site_report(ledger: &Ledger, process: &Process, view: SiteView<'_>) -> SiteRe
         since: time.at(site.first),
         latest: time.at(site.latest),
         oldest_age_ns: age.map(Nanoseconds),
-        growth: trend.map(|trend| growth(&time, site, trend, free, ended)),
+        growth: trend
+            .filter(|_| !site.kind.is_object())
+            .map(|trend| growth(&time, site, trend, free, ended)),
         verdict,
     }
 }

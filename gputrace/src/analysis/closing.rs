@@ -6,6 +6,7 @@ use crate::{
     evidence::Evidence,
     ledger::{Ledger, Process},
     report::{Closing, DeviceReport},
+    resource::Resource,
     sensors::nvml::{Device, Sample},
 };
 
@@ -120,16 +121,13 @@ pub fn free_on_device_of(sample: &Evidence<Sample>, tgid: u32) -> Evidence<u64> 
 /// Whether a process began under tracing: all its calls were seen. It is not, where that is not
 /// known.
 pub fn began_under_tracing(ledger: &Ledger, process: &Process) -> bool {
-    process
-        .identity
-        .seen
-        .as_ref()
-        .is_some_and(|seen| seen.started >= ledger.started())
+    process.began_after(ledger.started())
 }
 
 /// The closing sum of a process.
 pub fn process(ledger: &Ledger, process: &Process) -> (Evidence<u64>, Closing) {
-    let api_live = process.memory.live.bytes;
+    let live = process.accounts.sum(Resource::is_in_nvml_figure).live;
+    let api_live = live.bytes;
     let device_memory = if process.ended().is_some() {
         Evidence::not_available("the process has ended")
     } else {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::BootTime,
     ledger::{History, Retained},
+    resource::Resource,
     units::{Bytes, counted, show_duration},
 };
 
@@ -142,10 +143,13 @@ pub struct Trend {
 /// What is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
+    /// Of what kind it is; for a whole process device memory. Of objects the history has their
+    /// number in the place of bytes.
+    pub kind: Resource,
     /// How it has developed.
     pub history: &'a History,
-    /// Bytes outstanding now.
-    pub live_bytes: u64,
+    /// Bytes outstanding now; of objects their number.
+    pub live: u64,
     /// Successful allocations so far.
     pub allocations: u64,
     /// The latest of them: growth is not later, however coarse the history is.
@@ -154,6 +158,26 @@ pub struct Subject<'a> {
     pub process_began: Option<BootTime>,
     /// Growth up to here may be no growth: events were lost.
     pub doubt_until: Option<BootTime>,
+}
+
+impl Subject<'_> {
+    /// An amount, for people.
+    fn show(&self, amount: u64) -> String {
+        if self.kind.is_object() {
+            counted(amount, self.kind.one())
+        } else {
+            Bytes(amount).to_string()
+        }
+    }
+
+    /// What is retained, for people.
+    const fn retained(&self) -> &'static str {
+        if self.kind.is_object() {
+            "what is retained"
+        } else {
+            "retained memory"
+        }
+    }
 }
 
 /// A retained amount, from a moment on.
@@ -271,13 +295,13 @@ pub fn judge(
     now: BootTime,
     thresholds: Thresholds,
 ) -> (Verdict, Option<Trend>) {
-    if subject.live_bytes == 0 {
+    if subject.live == 0 {
         let reason = if subject.allocations == 0 {
             "nothing was allocated".to_owned()
         } else {
             format!(
                 "{} made, all freed",
-                counted(subject.allocations, "allocation")
+                counted(subject.allocations, subject.kind.one())
             )
         };
         return (Verdict::new(Kind::Balanced, reason), None);
@@ -298,7 +322,7 @@ pub fn judge(
     for (began, least) in runs {
         let run = run(&points, &counts, &rises, began, now);
         // What stays below an earlier peak may come down again as that did: it takes twice as long.
-        let below_peak = history.bytes.peak_up_to(began) >= subject.live_bytes;
+        let below_peak = history.bytes.peak_up_to(began) >= subject.live;
         let long_enough = thresholds
             .leak_after_ns
             .saturating_mul(if below_peak { 2 } else { 1 });
@@ -309,8 +333,9 @@ pub fn judge(
         {
             let trend = run.trend();
             let reason = format!(
-                "retained memory grew by {} over {}, in each of {PARTS} equal parts of that time",
-                Bytes(trend.bytes),
+                "{} grew by {} over {}, in each of {PARTS} equal parts of that time",
+                subject.retained(),
+                subject.show(trend.bytes),
                 show_duration(run.length()),
             );
             return (Verdict::new(Kind::Leak, reason), Some(trend));
@@ -330,7 +355,7 @@ pub fn judge(
     let run = run(&points, &counts, &rises, latest, now);
     // A few steps have no rate.
     let trend = (run.rises.len() as u64 >= PARTS).then(|| run.trend());
-    (too_early(&run, quiet, thresholds), trend)
+    (too_early(&subject, &run, quiet, thresholds), trend)
 }
 
 /// Where growth can have begun: where the history does, and after each long enough pause. What
@@ -363,10 +388,11 @@ fn comes_and_goes(
         .find(|p| p.at <= settled_at)
         .map_or(0, |p| p.amount);
     let low = subject.history.bytes.last_low(now, settled)?;
-    let [live, peak, kept] = [subject.live_bytes, low.peak_before, settled].map(Bytes);
-    if live > peak {
+    if subject.live > low.peak_before {
         return None;
     }
+    let [live, peak, kept] =
+        [subject.live, low.peak_before, settled].map(|amount| subject.show(amount));
     if settled == 0 {
         let ago = show_duration(now.since(low.at));
         let reason = format!(
@@ -448,7 +474,7 @@ fn run<'a>(
 
 fn flat(subject: &Subject<'_>, last: Rise, quiet: u64, thresholds: Thresholds) -> Verdict {
     let flat = show_duration(quiet);
-    let bytes = Bytes(subject.live_bytes);
+    let live = subject.show(subject.live);
     // In a long history a slot can be longer than a start: the rise was somewhere in it.
     let rose = if last.to.since(last.from) > thresholds.startup_ns {
         last.from
@@ -459,18 +485,18 @@ fn flat(subject: &Subject<'_>, last: Rise, quiet: u64, thresholds: Thresholds) -
         Some(began) if rose.since(began) <= thresholds.startup_ns => Verdict::new(
             Kind::ReservedAtStart,
             format!(
-                "{bytes} were reserved within the first {} of the process, flat for {flat} since",
+                "{live} were reserved within the first {} of the process, flat for {flat} since",
                 show_duration(thresholds.startup_ns)
             ),
         ),
         _ => Verdict::new(
             Kind::GrewAndFlat,
-            format!("it grew to {bytes} and has been flat for {flat}"),
+            format!("it grew to {live} and has been flat for {flat}"),
         ),
     }
 }
 
-fn too_early(run: &Run<'_>, quiet: u64, thresholds: Thresholds) -> Verdict {
+fn too_early(subject: &Subject<'_>, run: &Run<'_>, quiet: u64, thresholds: Thresholds) -> Verdict {
     let [length, quiet, flat_after, leak_after] = [
         run.length(),
         quiet,
@@ -478,7 +504,7 @@ fn too_early(run: &Run<'_>, quiet: u64, thresholds: Thresholds) -> Verdict {
         thresholds.leak_after_ns,
     ]
     .map(show_duration);
-    let gained = Bytes(run.trend().bytes);
+    let gained = subject.show(run.trend().bytes);
     let grown = run.parts_grown();
     let why = if run.length() < thresholds.leak_after_ns {
         format!("a leak grows for {leak_after}")
@@ -533,8 +559,9 @@ mod tests {
             n += 1;
         }
         let subject = Subject {
+            kind: Resource::Device,
             history: &history,
-            live_bytes: live,
+            live,
             allocations: n,
             latest: BootTime(until * SECOND),
             process_began: Some(BootTime(0)),
@@ -629,8 +656,9 @@ mod tests {
                 history.set(BootTime(ms * 1_000_000), amount);
             }
             let subject = Subject {
+                kind: Resource::Device,
                 history: &history,
-                live_bytes: 160 * MIB,
+                live: 160 * MIB,
                 allocations: 10,
                 latest: BootTime(900_000_000),
                 process_began: Some(BootTime(0)),
@@ -694,8 +722,9 @@ mod tests {
         }
         let judge = |doubt: u64| {
             let subject = Subject {
+                kind: Resource::Device,
                 history: &history,
-                live_bytes: 299 * MIB,
+                live: 299 * MIB,
                 allocations: 300,
                 latest: BootTime(90 * SECOND),
                 process_began: None,

@@ -5,6 +5,7 @@ use crate::{
     analysis::closing::began_under_tracing,
     event::{BootTime, Losses},
     ledger::{History, Ledger, Process, Site},
+    resource::Resource,
     units::{counted, show_duration},
 };
 
@@ -33,13 +34,14 @@ fn doubt(ledger: &Ledger, process: &Process, now: BootTime) -> Option<Doubt> {
             }
         })
     };
-    if process.memory.not_followed.count > 0 {
-        let count = counted(process.memory.not_followed.count, "allocation");
+    let not_followed = process.accounts.sum(|_| true).not_followed.count;
+    if not_followed > 0 {
+        let count = counted(not_followed, "allocation");
         return Some(Doubt {
             until: now,
             reason: format!(
-                "{count} could not be followed one by one (--max-live): what is live is at least \
-                 what is shown"
+                "{count} could not be followed one by one (--max-live, or their size or address \
+                 could not be read): what is live is at least what is shown"
             ),
             complete_enough: false,
         });
@@ -64,10 +66,11 @@ pub fn verdicts(ledger: &Ledger, process: &Process, thresholds: Thresholds) -> V
         .calls
         .map(|(first, _)| first)
         .filter(|_| began_under_tracing(ledger, process));
-    let judge = |history: &History, live_bytes, allocations, latest| {
+    let judge = |kind, history: &History, live, allocations, latest| {
         let subject = Subject {
+            kind,
             history,
-            live_bytes,
+            live,
             allocations,
             latest,
             process_began: began,
@@ -80,17 +83,24 @@ pub fn verdicts(ledger: &Ledger, process: &Process, thresholds: Thresholds) -> V
         .sites()
         .iter()
         .map(|site: &Site| {
+            let live = if site.kind.is_object() {
+                site.live.count
+            } else {
+                site.live.bytes
+            };
             judge(
+                site.kind,
                 &site.history,
-                site.live.bytes,
+                live,
                 site.allocated.count,
                 site.latest,
             )
         })
         .collect();
+    let gpu = process.accounts.sum(Resource::is_gpu_memory);
     let live = match process.ended() {
-        Some(_) => process.memory.released_by_exit.bytes,
-        None => process.memory.live.bytes,
+        Some(_) => gpu.released_by_exit.bytes,
+        None => gpu.live.bytes,
     };
     let latest = process
         .sites()
@@ -99,13 +109,14 @@ pub fn verdicts(ledger: &Ledger, process: &Process, thresholds: Thresholds) -> V
         .max()
         .unwrap_or(now);
     let (whole, _) = judge(
+        Resource::Device,
         &process.history,
         live,
-        process.memory.allocated.count,
+        gpu.allocated.count,
         latest,
     );
     Verdicts {
-        process: overall(whole, &sites),
+        process: overall(whole, live, &sites),
         sites,
     }
 }
@@ -137,7 +148,7 @@ fn doubted(verdict: Verdict, doubt: Option<&Doubt>) -> Verdict {
 }
 
 /// A process is what the most worrying of its sites is, or what its sum is if that is worse.
-fn overall(whole: Verdict, sites: &[(Verdict, Option<Trend>)]) -> Verdict {
+fn overall(whole: Verdict, live_on_gpu: u64, sites: &[(Verdict, Option<Trend>)]) -> Verdict {
     let leaking = sites
         .iter()
         .filter(|(verdict, _)| verdict.kind == Kind::Leak)
@@ -169,6 +180,8 @@ fn overall(whole: Verdict, sites: &[(Verdict, Option<Trend>)]) -> Verdict {
         Some(worst) if worst.kind == Kind::GrowingTooEarly && whole.kind < worst.kind => {
             worst.clone()
         }
+        // It holds something, though no GPU memory.
+        Some(worst) if live_on_gpu == 0 && whole.kind < worst.kind => worst.clone(),
         _ => whole,
     }
 }

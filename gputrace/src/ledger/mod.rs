@@ -1,25 +1,35 @@
 //! State from events: pure, without I/O and without a clock of its own.
 
+mod accounts;
 mod allocations;
-mod contexts;
 mod growth;
+mod homes;
 mod limits;
 mod process;
+mod sharing;
+mod vmm;
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-pub use allocations::{Allocation, ContextIndex, SiteIndex};
+pub use accounts::{Account, Accounts, Amount};
+pub use allocations::{Allocation, SiteIndex};
 pub use growth::{Growth, History, Low, Retained};
+pub use homes::HomeIndex;
 pub use limits::Limits;
-pub use process::{Amount, Contexts, Ended, Identity, Memory, Process, Site};
+use process::Circumstances;
+pub use process::{Contexts, Ended, Failure, Identity, Process, Site, VmmStates};
+use sharing::Sharing;
+pub use sharing::{Export, GivenUp as OwnerGaveUp};
 
 use crate::{
     event::{
-        BootTime, Call, Coverage, EndedBy, Event, Exit, Losses, Module, Pid, Sighting, StackId,
+        BootTime, Call, Coverage, EndedBy, Event, Exit, Losses, Module, Op, Outcome, Pid, Sighting,
+        StackId,
     },
     evidence::Evidence,
+    resource::Resource,
     sensors::nvml::Sample,
 };
 
@@ -53,6 +63,7 @@ pub struct Ledger {
     devices: Evidence<Sample>,
     unattributed_losses: Losses,
     given_up: GivenUp,
+    sharing: Sharing,
 }
 
 impl Ledger {
@@ -76,6 +87,7 @@ impl Ledger {
             devices: Evidence::NotAvailable("the device layer has not been asked".to_owned()),
             unattributed_losses: Losses::default(),
             given_up: GivenUp::default(),
+            sharing: Sharing::default(),
         }
     }
 
@@ -100,6 +112,7 @@ impl Ledger {
                 }
                 if seen.sighting == Sighting::Executed {
                     self.modules.remove(&seen.pid);
+                    self.sharing.ended(seen.pid, seen.at);
                 }
             }
             Event::CommandLine { pid, command } => {
@@ -120,6 +133,11 @@ impl Ledger {
                 self.users.insert(*uid, name.clone());
             }
             Event::Call(call) => self.call(call),
+            Event::Activity(activity) => {
+                if let Some(process) = self.process(activity.pid) {
+                    process.active(*activity);
+                }
+            }
             Event::Exit(exit) => self.exit(exit),
             Event::Losses {
                 pid: Some(pid),
@@ -172,15 +190,80 @@ impl Ledger {
         self.advance(call.returned);
         let room = self.live_allocations < self.limits.live_allocations;
         let max_sites = self.limits.sites_per_process;
+        let started = self.started;
+        if self.closes_one_of_several(call) {
+            return;
+        }
         let Some(process) = self.process(call.pid) else {
             self.given_up.calls += 1;
             return;
         };
+        let around = Circumstances {
+            room,
+            max_sites,
+            from_the_start: process.began_after(started),
+        };
         let before = process.live_len();
-        let given_up = process.call(call, room, max_sites);
+        let given_up = process.call(call, around);
         let after = process.live_len();
         self.live_allocations = self.live_allocations + after - before;
         self.given_up.allocations += u64::from(given_up);
+        if call.enclosing.is_none() && call.outcome == Outcome::Returned(0) {
+            self.share(call);
+        }
+    }
+
+    /// Memory that a process has open several times is closed once: it keeps its pointer.
+    fn closes_one_of_several(&mut self, call: &Call) -> bool {
+        let Op::Free {
+            kind: Resource::Alias,
+            address,
+        } = call.op
+        else {
+            return false;
+        };
+        call.enclosing.is_none()
+            && call.outcome == Outcome::Returned(0)
+            && self.sharing.closed(call.pid, address)
+    }
+
+    /// What a successful call means for memory that processes share.
+    fn share(&mut self, call: &Call) {
+        match call.op {
+            Op::ExportPointer {
+                address,
+                key: Some(key),
+            } => {
+                let allocation = self
+                    .processes
+                    .get(&call.pid)
+                    .and_then(|process| process.pointer(address));
+                self.sharing.exported(call.pid, address, allocation, key);
+            }
+            Op::OpenPointer {
+                address: Some(address),
+                key: Some(key),
+            } => {
+                let bytes = self.sharing.opened(call.pid, address, key);
+                if let (Some(bytes), Some(process)) = (bytes, self.processes.get_mut(&call.pid)) {
+                    process.opened(address, bytes);
+                }
+            }
+            Op::Free { .. }
+            | Op::DestroyContext { .. }
+            | Op::ReleasePrimary { .. }
+            | Op::ResetPrimary { .. }
+                if self.sharing.is_owner(call.pid) =>
+            {
+                if let Some(process) = self.processes.get(&call.pid) {
+                    self.sharing
+                        .settle(call.pid, call.entered, false, |address| {
+                            process.pointer(address).map(|(_, returned)| returned)
+                        });
+                }
+            }
+            _ => {}
+        }
     }
 
     fn exit(&mut self, exit: &Exit) {
@@ -193,6 +276,7 @@ impl Ledger {
             return;
         }
         self.live_allocations -= process.end(exit);
+        self.sharing.ended(exit.pid, exit.at);
         if process.is_without_calls() {
             self.forget(exit.pid);
             return;
@@ -315,6 +399,12 @@ impl Ledger {
     #[must_use]
     pub const fn given_up(&self) -> GivenUp {
         self.given_up
+    }
+
+    /// Memory that its owner has freed, or whose owner has ended, and that others have open, in no
+    /// order.
+    pub fn kept_by_imports(&self) -> impl Iterator<Item = &Export> {
+        self.sharing.kept()
     }
 
     /// Live allocations kept one by one.

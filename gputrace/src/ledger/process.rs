@@ -4,45 +4,23 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    allocations::{Allocation, Allocations, ContextIndex, Freed, SiteIndex},
-    contexts::ContextTable,
+    accounts::{Account, Accounts, Amount},
+    allocations::{Allocation, Allocations, Freed, SiteIndex, Space},
     growth::History,
+    homes::{Fate, Gone, Homes},
+    vmm::{Ended as MemoryEnded, Vmm},
 };
-use crate::event::{
-    BootTime, Call, Exit, ExitSource, Losses, Op, Outcome, Pid, ProcessSeen, Sighting, StackId,
+use crate::{
+    cuda::FunctionId,
+    event::{
+        ActivitySeen, BootTime, Call, Exit, ExitSource, Losses, Op, Outcome, Pid, ProcessSeen,
+        Sighting, StackId,
+    },
+    resource::{Place, Resource},
 };
 
-/// A number of things and the bytes in them.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
-)]
-pub struct Amount {
-    /// How many.
-    pub count: u64,
-    /// Bytes in all.
-    pub bytes: u64,
-}
-
-impl Amount {
-    /// Adds one of `bytes`.
-    pub const fn add(&mut self, bytes: u64) {
-        self.count += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-
-    /// Takes one of `bytes` away.
-    const fn remove(&mut self, bytes: u64) {
-        self.count = self.count.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self {
-            count: self.count + other.count,
-            bytes: self.bytes.saturating_add(other.bytes),
-        }
-    }
-}
+/// Pairs of function and result that are kept apart in one process.
+const MAX_FAILURES: usize = 256;
 
 /// Who the process is, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,37 +42,33 @@ pub struct Ended {
     pub source: ExitSource,
 }
 
-/// Memory of one process at the API layer.
+/// Physical memory of the virtual-memory API: what leads to it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
-pub struct Memory {
-    /// Allocated and not yet freed.
-    pub live: Amount,
-    /// Every successful allocation.
-    pub allocated: Amount,
-    /// Every free of an allocation that was seen.
-    pub freed: Amount,
-    /// Allocations that the driver refused, with the bytes that they asked for.
-    pub failed_allocations: Amount,
-    /// Frees that the driver refused.
-    pub failed_frees: u64,
-    /// Successful frees of memory that was not seen being allocated: before tracing, or lost.
-    pub unknown_frees: u64,
-    /// Replaced by a newer allocation at the same address; the free is on its way.
-    pub awaiting_free: Amount,
-    /// Replaced ones whose free never came.
-    pub frees_not_seen: u64,
-    /// Live when the process ended.
-    pub released_by_exit: Amount,
-    /// Live when the process executed a new image.
-    pub released_by_exec: Amount,
-    /// Live when their context was destroyed.
-    pub released_by_context: Amount,
-    /// Successful, but not kept one by one: no room, or the pointer could not be read.
-    pub not_followed: Amount,
-    /// Calls in which a thread ended.
-    pub never_returned: u64,
+pub struct VmmStates {
+    /// Live, and mapped somewhere.
+    pub mapped: Amount,
+    /// Live, and mapped nowhere.
+    pub unmapped: Amount,
+    /// Released and unmapped here, but exported: it lives on as long as anybody has it open, which
+    /// is not seen. Not part of what is live.
+    pub exported: Amount,
+}
+
+/// A kind of failed call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which function.
+    pub function: FunctionId,
+    /// Its result.
+    pub result: i32,
+    /// How many, and the bytes that they asked for.
+    pub amount: Amount,
+    /// The first of them.
+    pub first: BootTime,
+    /// The latest of them.
+    pub latest: BootTime,
 }
 
 /// Contexts of one process.
@@ -113,6 +87,8 @@ pub struct Contexts {
 /// A place in the program that allocates.
 #[derive(Clone, Debug)]
 pub struct Site {
+    /// What it asks for.
+    pub kind: Resource,
     /// How it was reached; `None` collects what has no stack or found no room.
     pub stack: Option<StackId>,
     /// Not yet freed; for an ended process: when it ended.
@@ -134,6 +110,19 @@ pub struct Site {
 }
 
 impl Site {
+    /// What is live now changed: of objects the number is what can grow.
+    fn note(&mut self, at: BootTime) {
+        let live = if self.kind.is_object() {
+            Amount {
+                bytes: self.live.count,
+                ..self.live
+            }
+        } else {
+            self.live
+        };
+        self.history.set(at, live);
+    }
+
     /// Bytes a second from its first allocation to its latest one, if nothing was ever freed: then
     /// that is exactly the rate of its growth.
     #[must_use]
@@ -146,8 +135,9 @@ impl Site {
         u64::try_from((gained * 1_000_000_000 + nanoseconds / 2) / nanoseconds).ok()
     }
 
-    fn new(stack: Option<StackId>, at: BootTime) -> Self {
+    fn new(kind: Resource, stack: Option<StackId>, at: BootTime) -> Self {
         Self {
+            kind,
             stack,
             live: Amount::default(),
             allocated: Amount::default(),
@@ -168,10 +158,16 @@ pub struct Process {
     pub pid: Pid,
     /// Who it is.
     pub identity: Identity,
-    /// Its memory.
-    pub memory: Memory,
+    /// Its memory and objects.
+    pub accounts: Accounts,
     /// Its contexts.
     pub contexts: Contexts,
+    /// Calls in which a thread ended.
+    pub never_returned: u64,
+    /// What it did with the GPU, as far as that is only counted.
+    pub activity: Option<ActivitySeen>,
+    /// Memory of the virtual-memory API that lives on only because it was exported.
+    pub kept_by_export: Amount,
     /// What was lost of it.
     pub losses: Losses,
     /// Images that it has executed since it is known.
@@ -180,13 +176,26 @@ pub struct Process {
     pub calls: Option<(BootTime, BootTime)>,
     /// cgroup at the latest call.
     pub cgroup_id: u64,
-    /// How its live memory has developed.
+    /// How its live GPU memory has developed.
     pub history: History,
     ended: Option<Ended>,
     sites: Vec<Site>,
-    site_index: HashMap<Option<StackId>, SiteIndex>,
+    site_index: HashMap<(Option<StackId>, Resource), SiteIndex>,
     allocations: Allocations,
-    context_table: ContextTable,
+    homes: Homes,
+    vmm: Vmm,
+    failures: HashMap<(FunctionId, i32), Failure>,
+}
+
+/// What the ledger has to know beside the call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Circumstances {
+    /// There is room for one more live allocation.
+    pub room: bool,
+    /// Call sites kept apart in one process.
+    pub max_sites: usize,
+    /// Every call of the process has been seen.
+    pub from_the_start: bool,
 }
 
 impl Process {
@@ -194,8 +203,11 @@ impl Process {
         Self {
             pid,
             identity: Identity::default(),
-            memory: Memory::default(),
+            accounts: Accounts::default(),
             contexts: Contexts::default(),
+            never_returned: 0,
+            activity: None,
+            kept_by_export: Amount::default(),
             losses: Losses::default(),
             executed: 0,
             calls: None,
@@ -205,8 +217,17 @@ impl Process {
             sites: Vec::new(),
             site_index: HashMap::new(),
             allocations: Allocations::default(),
-            context_table: ContextTable::default(),
+            homes: Homes::default(),
+            vmm: Vmm::default(),
+            failures: HashMap::new(),
         }
+    }
+
+    /// Whether it began after that moment, as far as that is known.
+    #[must_use]
+    pub fn began_after(&self, moment: BootTime) -> bool {
+        let seen = self.identity.seen.as_ref();
+        seen.is_some_and(|seen| seen.started >= moment)
     }
 
     /// How it ended; `None` while it runs.
@@ -224,6 +245,51 @@ impl Process {
     /// Live allocations that are kept one by one, in no order.
     pub fn allocations(&self) -> impl Iterator<Item = &Allocation> {
         self.allocations.iter()
+    }
+
+    /// The device that an allocation lies on, as the process counts them. `None` where it is not
+    /// known.
+    #[must_use]
+    pub fn device_of(&self, allocation: &Allocation) -> Option<u32> {
+        self.homes.device(allocation.home)
+    }
+
+    /// The kind of an allocation.
+    #[must_use]
+    pub fn kind_of(&self, allocation: &Allocation) -> Resource {
+        self.sites[allocation.site.0 as usize].kind
+    }
+
+    /// Its failed calls, in no order.
+    pub fn failures(&self) -> impl Iterator<Item = &Failure> {
+        self.failures.values()
+    }
+
+    /// What leads to its physical memory.
+    #[must_use]
+    pub fn vmm_states(&self) -> VmmStates {
+        let mut states = VmmStates {
+            exported: self.kept_by_export,
+            ..VmmStates::default()
+        };
+        for allocation in self.allocations.in_space(Space::Physical) {
+            if self.kind_of(allocation) != Resource::Vmm {
+                continue;
+            }
+            if self.vmm.is_mapped(allocation.address) {
+                states.mapped.add(allocation.bytes);
+            } else {
+                states.unmapped.add(allocation.bytes);
+            }
+        }
+        states
+    }
+
+    /// Bytes of the live allocation at a pointer, and when it was made.
+    pub(super) fn pointer(&self, address: u64) -> Option<(u64, BootTime)> {
+        self.allocations
+            .get(Space::Pointer, address)
+            .map(|it| (it.bytes, it.returned))
     }
 
     /// It has called no probed function: it is known only as somebody's child.
@@ -244,8 +310,9 @@ impl Process {
             self.executed += 1;
             self.identity.command = None;
             released = self.allocations.len();
-            let live = self.drop_live();
-            self.memory.released_by_exec = self.memory.released_by_exec.plus(live);
+            self.drop_live(|account, live| {
+                account.released_by_exec = account.released_by_exec.plus(live);
+            });
             self.contexts.live = 0;
             for site in &mut self.sites {
                 site.live = Amount::default();
@@ -269,8 +336,7 @@ impl Process {
     /// Takes in its end. Returns how many kept allocations that ended.
     pub(super) fn end(&mut self, exit: &Exit) -> usize {
         let released = self.allocations.len();
-        let live = self.drop_live();
-        self.memory.released_by_exit = live;
+        self.drop_live(|account, live| account.released_by_exit = live);
         self.contexts.live = 0;
         self.ended = Some(Ended {
             at: exit.at,
@@ -281,110 +347,253 @@ impl Process {
         released
     }
 
-    fn drop_live(&mut self) -> Amount {
+    fn drop_live(&mut self, mut each: impl FnMut(&mut Account, Amount)) {
         self.allocations.clear();
-        self.context_table.clear();
-        self.memory.awaiting_free = Amount::default();
-        std::mem::take(&mut self.memory.live)
+        self.homes.clear();
+        self.vmm = Vmm::default();
+        for account in self.accounts.each_mut() {
+            account.awaiting_free = Amount::default();
+            let live = std::mem::take(&mut account.live);
+            each(account, live);
+        }
+    }
+
+    /// Takes in how often it has used the GPU.
+    pub(super) fn active(&mut self, activity: ActivitySeen) {
+        if let Some(at) = activity.latest() {
+            self.called(at, at);
+        }
+        self.activity = Some(activity);
+    }
+
+    fn called(&mut self, entered: BootTime, returned: BootTime) {
+        let (first, latest) = self.calls.unwrap_or((entered, returned));
+        self.calls = Some((first.min(entered), latest.max(returned)));
     }
 
     /// Takes in a call. `true`: an allocation was not kept one by one.
-    pub(super) fn call(&mut self, call: &Call, room: bool, max_sites: usize) -> bool {
-        let first = self
-            .calls
-            .map_or(call.entered, |(first, _)| first.min(call.entered));
-        let latest = self
-            .calls
-            .map_or(call.returned, |(_, latest)| latest.max(call.returned));
-        self.calls = Some((first, latest));
+    pub(super) fn call(&mut self, call: &Call, around: Circumstances) -> bool {
+        self.called(call.entered, call.returned);
         if call.cgroup_id != 0 {
             self.cgroup_id = call.cgroup_id;
         }
         let Outcome::Returned(result) = call.outcome else {
-            self.memory.never_returned += 1;
+            self.never_returned += 1;
             return false;
         };
-        let is_part_of_another = call
-            .enclosing
-            .is_some_and(crate::cuda::FunctionId::absorbs_nested);
-        if is_part_of_another {
+        // What a probed function calls in its turn is part of it.
+        if call.enclosing.is_some() {
+            return false;
+        }
+        if result != 0 {
+            self.failed(call, result, around.max_sites);
             return false;
         }
         match call.op {
-            Op::Allocate { bytes, address } => {
-                if result == 0 {
-                    return self.allocated(call, bytes, address, room, max_sites);
+            Op::Allocate {
+                kind,
+                bytes,
+                address,
+                place,
+            } => {
+                if kind == Resource::Pool
+                    && let Some(pool) = address
+                {
+                    self.homes.pool(pool, place);
                 }
-                self.memory.failed_allocations.add(bytes);
-                let site = self.site(call, max_sites);
-                self.sites[site.0 as usize].failed.add(bytes);
+                let made = Made {
+                    kind,
+                    space: Space::of(kind),
+                    bytes,
+                    address,
+                    place,
+                };
+                self.allocated(call, made, around)
             }
-            Op::Free { address } => {
-                if result != 0 {
-                    self.memory.failed_frees += 1;
-                } else if address != 0 {
-                    self.freed(address, call.entered);
+            Op::Free { kind, address } => {
+                self.freed(kind, address, call.entered);
+                false
+            }
+            Op::CreateHandle {
+                bytes,
+                handle,
+                place,
+            } => self.handle_created(call, Resource::Vmm, bytes, handle, place, around),
+            Op::ImportHandle { handle } => {
+                self.handle_created(call, Resource::Alias, 0, handle, Place::Unknown, around)
+            }
+            Op::OpenPointer { address, .. } => {
+                // A handle that is open already gives the same pointer again.
+                let is_open = address.is_some_and(|it| self.pointer(it).is_some());
+                let made = Made {
+                    kind: Resource::Alias,
+                    space: Space::Pointer,
+                    bytes: 0,
+                    address,
+                    place: Place::Current,
+                };
+                !is_open && self.allocated(call, made, around)
+            }
+            Op::Activity { .. } | Op::Other | Op::ExportPointer { .. } => false,
+            _ => {
+                self.changed(call, around.from_the_start);
+                false
+            }
+        }
+    }
+
+    /// Takes in a successful call that gives and takes no memory of its own.
+    fn changed(&mut self, call: &Call, from_the_start: bool) {
+        match call.op {
+            Op::ReleaseHandle { handle } => match self.vmm.released(handle, call.entered) {
+                Ok(Some(ended)) => self.memory_ended(ended, call.entered),
+                Ok(None) => {}
+                Err(_) => self.accounts[Resource::Vmm].unknown_frees += 1,
+            },
+            Op::RetainHandle {
+                handle: Some(handle),
+                address,
+            } => {
+                self.vmm.retained(handle, address, call.returned);
+            }
+            Op::Map {
+                address,
+                bytes,
+                offset,
+                handle,
+            } => {
+                let (memory, ended) = self.vmm.mapped(address, bytes, handle, call.entered);
+                for ended in ended {
+                    self.memory_ended(ended, call.entered);
+                }
+                if let Some(memory) = memory {
+                    self.alias_has(Space::Physical, memory, offset.saturating_add(bytes));
                 }
             }
-            Op::CreateContext { context, .. } => {
-                if result == 0 {
-                    self.contexts.created += 1;
-                    self.contexts.live += 1;
-                    if let Some(handle) = context {
-                        self.context_table.created(call.tid, handle);
-                    }
+            Op::Unmap { address, bytes } => {
+                for ended in self.vmm.unmapped(address, bytes) {
+                    self.memory_ended(ended, call.entered);
+                }
+            }
+            Op::ExportHandle { handle } => self.vmm.exported(handle, call.entered),
+            Op::DevicePool {
+                device,
+                pool: Some(pool),
+            } => self.homes.pool(pool, Place::Device { ordinal: device }),
+            Op::CreateContext { device, context } => {
+                self.context_created();
+                if let Some(handle) = context {
+                    self.homes.created(call.tid, device, handle);
+                }
+            }
+            Op::CreateGreenContext { device, green } => {
+                self.context_created();
+                if let Some(green) = green {
+                    self.homes.created_green(device, green);
+                }
+            }
+            Op::NameGreenContext {
+                green,
+                context: Some(context),
+            } => self.homes.named_green(green, context),
+            Op::RetainPrimary {
+                device,
+                context: Some(handle),
+            } => {
+                if self.homes.retained_primary(device, handle, from_the_start) {
+                    self.context_created();
                 }
             }
             Op::DestroyContext { context } => {
-                if result == 0 {
-                    self.contexts.destroyed += 1;
-                    self.contexts.live = self.contexts.live.saturating_sub(1);
-                    self.context_destroyed(context, call.entered);
-                }
+                let fate = self.homes.destroyed(context, call.entered);
+                self.context_ended(fate, call.entered);
             }
-            Op::SetContext { context } if result == 0 => self.context_table.set(call.tid, context),
-            Op::PushContext { context } if result == 0 => {
-                self.context_table.pushed(call.tid, context);
+            Op::ReleasePrimary { device } => {
+                let fate = self.homes.released_primary(device, call.entered);
+                self.context_ended(fate, call.entered);
             }
-            Op::PopContext if result == 0 => self.context_table.popped(call.tid),
-            Op::SetContext { .. } | Op::PushContext { .. } | Op::PopContext => {}
+            Op::ResetPrimary { device } => {
+                let fate = self.homes.reset_primary(device, call.entered);
+                self.context_ended(fate, call.entered);
+            }
+            Op::SetContext { context } => self.homes.set(call.tid, context),
+            Op::PushContext { context } => self.homes.pushed(call.tid, context),
+            Op::PopContext => self.homes.popped(call.tid),
+            _ => {}
         }
-        false
     }
 
-    fn site(&mut self, call: &Call, max_sites: usize) -> SiteIndex {
-        if let Some(&site) = self.site_index.get(&call.stack) {
+    /// Takes in a call that the driver refused.
+    fn failed(&mut self, call: &Call, result: i32, max_sites: usize) {
+        let asked = match call.op {
+            Op::Allocate { kind, bytes, .. } => Some((kind, bytes)),
+            Op::CreateHandle { bytes, .. } => Some((Resource::Vmm, bytes)),
+            Op::ImportHandle { .. } | Op::OpenPointer { .. } => Some((Resource::Alias, 0)),
+            Op::Free { kind, .. } => {
+                self.accounts[kind].failed_frees += 1;
+                None
+            }
+            Op::ReleaseHandle { .. } => {
+                self.accounts[Resource::Vmm].failed_frees += 1;
+                None
+            }
+            _ => None,
+        };
+        if let Some((kind, bytes)) = asked {
+            self.accounts[kind].failed_allocations.add(bytes);
+            let site = self.site(call.stack, kind, call.returned, max_sites);
+            self.sites[site.0 as usize].failed.add(bytes);
+        }
+        let bytes = asked.map_or(0, |(_, bytes)| bytes);
+        let key = (call.function, result);
+        if self.failures.len() >= MAX_FAILURES && !self.failures.contains_key(&key) {
+            return;
+        }
+        let failure = self.failures.entry(key).or_insert(Failure {
+            function: call.function,
+            result,
+            amount: Amount::default(),
+            first: call.returned,
+            latest: call.returned,
+        });
+        failure.amount.add(bytes);
+        failure.first = failure.first.min(call.returned);
+        failure.latest = failure.latest.max(call.returned);
+    }
+
+    fn site(
+        &mut self,
+        stack: Option<StackId>,
+        kind: Resource,
+        at: BootTime,
+        max_sites: usize,
+    ) -> SiteIndex {
+        if let Some(&site) = self.site_index.get(&(stack, kind)) {
             return site;
         }
-        if self.sites.len() >= max_sites && call.stack.is_some() {
-            return self.site(
-                &Call {
-                    stack: None,
-                    ..*call
-                },
-                max_sites,
-            );
+        if self.sites.len() >= max_sites && stack.is_some() {
+            return self.site(None, kind, at, max_sites);
         }
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "bounded by max_sites + executed images"
+            reason = "bounded by max_sites, kinds and executed images"
         )]
         let index = SiteIndex(self.sites.len() as u32);
-        self.sites.push(Site::new(call.stack, call.returned));
-        self.site_index.insert(call.stack, index);
+        self.sites.push(Site::new(kind, stack, at));
+        self.site_index.insert((stack, kind), index);
         index
     }
 
-    fn allocated(
-        &mut self,
-        call: &Call,
-        bytes: u64,
-        address: Option<u64>,
-        room: bool,
-        max_sites: usize,
-    ) -> bool {
-        self.memory.allocated.add(bytes);
-        let index = self.site(call, max_sites);
+    fn allocated(&mut self, call: &Call, made: Made, around: Circumstances) -> bool {
+        let home = self.homes.of(call.tid, made.place);
+        let kind = if made.kind.is_gpu_memory() && self.homes.is_host(home) {
+            Resource::PinnedHost
+        } else {
+            made.kind
+        };
+        let bytes = made.bytes;
+        self.accounts[kind].allocated.add(bytes);
+        let index = self.site(call.stack, kind, call.returned, around.max_sites);
         let site = &mut self.sites[index.0 as usize];
         if site.allocated.count == 0 {
             site.first = call.returned;
@@ -392,8 +601,8 @@ impl Process {
         }
         site.allocated.add(bytes);
         site.latest = site.latest.max(call.returned);
-        let Some(address) = address.filter(|_| room && self.ended.is_none()) else {
-            self.memory.not_followed.add(bytes);
+        let Some(address) = made.address.filter(|_| around.room && self.ended.is_none()) else {
+            self.accounts[kind].not_followed.add(bytes);
             return true;
         };
         let allocation = Allocation {
@@ -401,85 +610,196 @@ impl Process {
             bytes,
             returned: call.returned,
             site: index,
-            context: self.context_table.current(call.tid),
+            home,
         };
-        self.memory.live.add(bytes);
+        self.accounts[kind].live.add(bytes);
         site.live.add(bytes);
-        if let Some(replaced) = self.allocations.insert(allocation) {
+        if let Some(replaced) = self.allocations.insert(made.space, allocation) {
             self.no_longer_live(&replaced, call.returned);
+            let kind = self.kind_of(&replaced);
+            self.accounts[kind].awaiting_free.add(replaced.bytes);
         }
-        let site = &mut self.sites[index.0 as usize];
-        site.history.set(call.returned, site.live);
-        self.history.set(call.returned, self.memory.live);
-        self.count_awaiting();
+        self.sites[index.0 as usize].note(call.returned);
+        self.note(kind, call.returned);
         false
     }
 
-    fn count_awaiting(&mut self) {
-        let (count, bytes) = self.allocations.awaiting();
-        self.memory.awaiting_free = Amount { count, bytes };
+    /// The live memory of a kind changed.
+    fn note(&mut self, kind: Resource, at: BootTime) {
+        if kind.is_gpu_memory() {
+            self.history.set(at, self.accounts.live_on_gpu());
+        }
     }
 
     /// Takes an allocation out of what is live, in the process and at its site.
     fn no_longer_live(&mut self, allocation: &Allocation, at: BootTime) {
-        self.memory.live.remove(allocation.bytes);
         let site = &mut self.sites[allocation.site.0 as usize];
+        let kind = site.kind;
         site.live.remove(allocation.bytes);
-        site.history.set(at, site.live);
-        self.history.set(at, self.memory.live);
+        site.note(at);
+        self.accounts[kind].live.remove(allocation.bytes);
+        self.note(kind, at);
     }
 
-    fn freed(&mut self, address: u64, entered: BootTime) {
-        let allocation = match self.allocations.free(address, entered) {
-            None => {
-                self.memory.unknown_frees += 1;
-                return;
-            }
-            Some(Freed::Live(allocation)) => {
+    fn freed(&mut self, kind: Resource, address: u64, entered: BootTime) {
+        if address == 0 {
+            return;
+        }
+        if kind == Resource::Pool {
+            self.homes.pool_gone(address);
+        }
+        let freed = self.allocations.free(Space::of(kind), address, entered);
+        let Some(freed) = freed else {
+            self.accounts[kind].unknown_frees += 1;
+            return;
+        };
+        self.account_for(freed, entered);
+    }
+
+    fn account_for(&mut self, freed: Freed, entered: BootTime) {
+        let allocation = match freed {
+            Freed::Live(allocation) => {
                 self.no_longer_live(&allocation, entered);
                 allocation
             }
-            Some(Freed::Awaiting(allocation)) => {
-                self.count_awaiting();
+            Freed::Awaiting(allocation) => {
+                let kind = self.kind_of(&allocation);
+                self.accounts[kind].awaiting_free.remove(allocation.bytes);
                 allocation
             }
         };
-        self.memory.freed.add(allocation.bytes);
+        let kind = self.kind_of(&allocation);
+        self.accounts[kind].freed.add(allocation.bytes);
         self.sites[allocation.site.0 as usize]
             .freed
             .add(allocation.bytes);
     }
 
-    fn context_destroyed(&mut self, handle: u64, entered: BootTime) {
-        let Some(context) = self.context_table.destroyed(handle) else {
+    fn handle_created(
+        &mut self,
+        call: &Call,
+        kind: Resource,
+        bytes: u64,
+        handle: Option<u64>,
+        place: Place,
+        around: Circumstances,
+    ) -> bool {
+        // The number of the memory stands for it: a handle can be given out again while a mapping
+        // keeps the memory.
+        let followed = around.room && self.ended.is_none();
+        let address = handle
+            .filter(|_| followed)
+            .map(|handle| self.vmm.created(handle, call.returned));
+        let made = Made {
+            kind,
+            space: Space::Physical,
+            bytes,
+            address,
+            place,
+        };
+        self.allocated(call, made, around)
+    }
+
+    /// Opened or imported memory turns out to have at least so many bytes.
+    fn alias_has(&mut self, space: Space, address: u64, bytes: u64) {
+        let Some(allocation) = self.allocations.get_mut(space, address) else {
             return;
         };
-        if context == ContextIndex::UNKNOWN {
+        let site = &mut self.sites[allocation.site.0 as usize];
+        if site.kind != Resource::Alias || allocation.bytes >= bytes {
             return;
         }
-        let mut gone = Vec::new();
-        self.allocations.remove_where(
-            |a| a.context == context && a.returned <= entered,
-            |a| gone.push(*a),
-        );
-        for allocation in gone {
+        let more = bytes - allocation.bytes;
+        allocation.bytes = bytes;
+        let account = &mut self.accounts[Resource::Alias];
+        for amount in [
+            &mut site.live,
+            &mut site.allocated,
+            &mut account.live,
+            &mut account.allocated,
+        ] {
+            amount.bytes = amount.bytes.saturating_add(more);
+        }
+    }
+
+    /// Opened memory of another process is this big.
+    pub(super) fn opened(&mut self, address: u64, bytes: u64) {
+        self.alias_has(Space::Pointer, address, bytes);
+    }
+
+    /// No handle and no mapping leads to physical memory any more.
+    fn memory_ended(&mut self, ended: MemoryEnded, entered: BootTime) {
+        let freed = self
+            .allocations
+            .free(Space::Physical, ended.memory, BootTime(u64::MAX));
+        let Some(freed) = freed else { return };
+        let (Freed::Live(allocation) | Freed::Awaiting(allocation)) = freed;
+        if ended.exported && self.kind_of(&allocation) == Resource::Vmm {
             self.no_longer_live(&allocation, entered);
-            self.memory.released_by_context.add(allocation.bytes);
+            self.kept_by_export.add(allocation.bytes);
+        } else {
+            self.account_for(freed, entered);
+        }
+    }
+
+    const fn context_created(&mut self) {
+        self.contexts.created += 1;
+        self.contexts.live += 1;
+    }
+
+    fn context_ended(&mut self, fate: Fate, at: BootTime) {
+        let gone = match fate {
+            Fate::Lives => return,
+            Fate::Destroyed(gone) => {
+                self.contexts.live = self.contexts.live.saturating_sub(1);
+                Some(gone)
+            }
+            Fate::UnknownDestroyed(gone) => gone,
+        };
+        self.contexts.destroyed += 1;
+        if let Some(gone) = gone {
+            self.release(gone, at);
+        }
+    }
+
+    fn release(&mut self, gone: Gone, at: BootTime) {
+        let mut released = Vec::new();
+        self.allocations.remove_where(
+            |it| gone.takes(it.home, it.returned),
+            |it| released.push(*it),
+        );
+        for allocation in released {
+            self.no_longer_live(&allocation, at);
+            let kind = self.kind_of(&allocation);
+            self.accounts[kind]
+                .released_by_context
+                .add(allocation.bytes);
         }
     }
 
     pub(super) fn forget_awaiting(&mut self, horizon: BootTime) {
-        if self.memory.awaiting_free.count > 0 {
-            self.memory.frees_not_seen += self.allocations.forget_awaiting(horizon);
-            self.count_awaiting();
-        }
+        let (sites, accounts) = (&self.sites, &mut self.accounts);
+        self.allocations.forget_awaiting(horizon, |it| {
+            let account = &mut accounts[sites[it.site.0 as usize].kind];
+            account.awaiting_free.remove(it.bytes);
+            account.frees_not_seen += 1;
+        });
     }
+}
+
+/// Something that a call gave.
+#[derive(Clone, Copy)]
+struct Made {
+    kind: Resource,
+    space: Space,
+    bytes: u64,
+    address: Option<u64>,
+    place: Place,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::FunctionId;
 
     #[test]
     fn an_exec_reported_after_the_end_changes_nothing() {
@@ -497,13 +817,20 @@ mod tests {
             returned: BootTime(2),
             outcome: Outcome::Returned(0),
             op: Op::Allocate {
+                kind: Resource::Device,
                 bytes: 64,
                 address: Some(1),
+                place: Place::Current,
             },
             stack: None,
             cgroup_id: 0,
         };
-        process.call(&call, true, 10);
+        let around = Circumstances {
+            room: true,
+            max_sites: 10,
+            from_the_start: true,
+        };
+        process.call(&call, around);
         let exit = Exit {
             pid,
             at: BootTime(3),
@@ -529,7 +856,10 @@ mod tests {
             bytes: 64,
         };
         assert_eq!(
-            (process.memory.released_by_exit, process.sites()[0].live),
+            (
+                process.accounts[Resource::Device].released_by_exit,
+                process.sites()[0].live
+            ),
             (held, held)
         );
     }

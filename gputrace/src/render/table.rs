@@ -9,9 +9,11 @@ use comfy_table::{
 use super::recording;
 use crate::{
     analysis::{Kind, Verdict},
+    cuda::result_name,
     event::Losses,
     evidence::Evidence,
     report::{DeviceReport, EndedBy, ProcessReport, ProcessState, Report, SiteReport},
+    resource::Resource,
     units::{Bytes, counted, show_duration},
 };
 
@@ -51,9 +53,13 @@ impl fmt::Display for Table<'_> {
         for process in &report.processes {
             self.process(f, process)?;
         }
+        self.kept_by_imports(f)?;
         self.left_out(f)
     }
 }
+
+/// Kinds of failed calls shown for a process.
+const FAILURES_SHOWN: usize = 8;
 
 impl Table<'_> {
     fn headline(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -229,7 +235,7 @@ impl Table<'_> {
             process.tgid,
             clipped(name, 200)
         )?;
-        let memory = &process.memory;
+        let memory = &process.memory.gpu;
         writeln!(
             f,
             "  {}: {}",
@@ -247,6 +253,7 @@ impl Table<'_> {
             memory.freed.count,
         )?;
         self.oddities(f, process)?;
+        self.other_kinds(f, process)?;
         match &process.device_memory {
             Evidence::Value(bytes) => writeln!(
                 f,
@@ -289,7 +296,7 @@ impl Table<'_> {
 
     /// What is not as it should be, where there is any.
     fn oddities(&self, f: &mut fmt::Formatter<'_>, process: &ProcessReport) -> fmt::Result {
-        let memory = &process.memory;
+        let memory = &process.memory.gpu;
         let mut parts = Vec::new();
         let mut add = |n: u64, text: String| {
             if n > 0 {
@@ -328,8 +335,11 @@ impl Table<'_> {
             );
         }
         add(
-            memory.never_returned,
-            format!("{} never returned", counted(memory.never_returned, "call")),
+            process.memory.never_returned,
+            format!(
+                "{} never returned",
+                counted(process.memory.never_returned, "call")
+            ),
         );
         add(
             process.contexts.live,
@@ -351,6 +361,76 @@ impl Table<'_> {
         Ok(())
     }
 
+    /// What is held beside plain device memory, what failed, and what the GPU was used for.
+    fn other_kinds(&self, f: &mut fmt::Formatter<'_>, process: &ProcessReport) -> fmt::Result {
+        let memory = &process.memory;
+        for (kind, account) in &memory.kinds {
+            let is_all = *kind == Resource::Device && memory.gpu == *account;
+            if is_all || account.allocated.count == 0 {
+                continue;
+            }
+            let held = account.live.plus(account.released_by_exit);
+            let what = if kind.is_object() {
+                format!("{} live of {}", held.count, account.allocated.count)
+            } else {
+                let [live, allocated] = [held, account.allocated].map(|it| Bytes(it.bytes));
+                format!(
+                    "live {live} in {}; allocated {allocated} in {}",
+                    held.count, account.allocated.count
+                )
+            };
+            writeln!(f, "  {}: {what}", kind.label())?;
+        }
+        let vmm = &memory.vmm;
+        if vmm.mapped.count + vmm.unmapped.count + vmm.exported.count > 0 {
+            write!(
+                f,
+                "  VMM handles: {} mapped ({}), {} not mapped ({})",
+                vmm.mapped.count,
+                Bytes(vmm.mapped.bytes),
+                vmm.unmapped.count,
+                Bytes(vmm.unmapped.bytes),
+            )?;
+            if vmm.exported.count > 0 {
+                write!(
+                    f,
+                    "; {} released but exported ({}): kept while anybody has them open",
+                    vmm.exported.count,
+                    Bytes(vmm.exported.bytes)
+                )?;
+            }
+            writeln!(f)?;
+        }
+        if memory.by_device.len() > 1 {
+            let parts: Vec<String> = memory
+                .by_device
+                .iter()
+                .map(|it| match it.device.value() {
+                    Some(device) => format!("device {device}: {}", Bytes(it.live.bytes)),
+                    None => format!("device not known: {}", Bytes(it.live.bytes)),
+                })
+                .collect();
+            writeln!(f, "  {}", parts.join("; "))?;
+        }
+        for failure in process.failures.iter().take(FAILURES_SHOWN) {
+            let name = result_name(failure.result).unwrap_or("?");
+            let asked = if failure.bytes > 0 {
+                format!(", {} asked for", Bytes(failure.bytes))
+            } else {
+                String::new()
+            };
+            writeln!(
+                f,
+                "  failed: {} {} times with {} ({name}){asked}, last at {}",
+                failure.function.symbol(),
+                failure.count,
+                failure.result,
+                short_time(&failure.latest),
+            )?;
+        }
+        Ok(())
+    }
+
     fn site_row(&self, site: &SiteReport) -> Vec<Cell> {
         let live = site.live_at_exit.unwrap_or(site.live);
         let growth = site
@@ -362,9 +442,16 @@ impl Table<'_> {
             .map_or_else(String::new, |age| show_duration(age.0));
         let verdict = Cell::new(site.verdict.kind.label());
         vec![
-            Cell::new(format!("  {}", clipped(&site.site, 120))),
+            Cell::new(match site.kind {
+                Resource::Device => format!("  {}", clipped(&site.site, 120)),
+                kind => format!("  {} [{}]", clipped(&site.site, 120), kind.label()),
+            }),
             self.coloured(verdict, site.verdict.kind),
-            right(Bytes(live.bytes).to_string()),
+            right(if site.kind.is_object() {
+                String::new()
+            } else {
+                Bytes(live.bytes).to_string()
+            }),
             right(live.count.to_string()),
             right(oldest),
             right(growth),
@@ -389,6 +476,31 @@ impl Table<'_> {
                 f,
                 "    at {} {place}",
                 frame.symbol.as_deref().unwrap_or("?")
+            )?;
+        }
+        Ok(())
+    }
+
+    fn kept_by_imports(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for kept in &self.report.kept_by_imports {
+            let holders: Vec<String> = kept
+                .holders
+                .iter()
+                .map(|it| format!("PID {} ({} in {})", it.tgid, Bytes(it.bytes), it.handles))
+                .collect();
+            writeln!(
+                f,
+                "\n!! {} in {} of PID {} {} at {}, and kept by open IPC handles of {}",
+                Bytes(kept.allocations.bytes),
+                kept.allocations.count,
+                kept.owner,
+                if kept.owner_ended {
+                    "lost their owner"
+                } else {
+                    "were freed by it"
+                },
+                short_time(&kept.freed_at),
+                holders.join(", "),
             )?;
         }
         Ok(())

@@ -90,6 +90,13 @@ pub fn target(found: Found) -> Result<Target, String> {
         let placement = place(&it.code, it.address);
         let (emulated, text) = match placement.kind {
             PlacementKind::Emulated { instruction } => (true, instruction),
+            PlacementKind::SingleStepped { reason } if function.is_counted_only() => {
+                missing.push(MissingFunction {
+                    function: it.name,
+                    reason: format!("called too often to be single-stepped: {reason}"),
+                });
+                continue;
+            }
             PlacementKind::SingleStepped { reason } => (false, reason),
             PlacementKind::Refused { reason } => {
                 missing.push(MissingFunction {

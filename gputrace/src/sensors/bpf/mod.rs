@@ -109,6 +109,8 @@ pub struct Settings {
     pub targets: Vec<u32>,
     /// Take user stacks of allocations.
     pub stacks: bool,
+    /// Count launches, copies and synchronisations.
+    pub activity: bool,
     /// Size of the ring buffer in bytes: a power of two, and a multiple of the page size.
     pub ring_bytes: u32,
     /// How to attach; `None`: the best that the kernel has.
@@ -120,6 +122,7 @@ impl Default for Settings {
         Self {
             targets: Vec::new(),
             stacks: true,
+            activity: true,
             ring_bytes: 16 << 20,
             method: None,
         }

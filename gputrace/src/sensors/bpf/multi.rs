@@ -76,6 +76,7 @@ pub struct Point {
 pub struct MultiPrograms {
     enter: OwnedFd,
     leave: OwnedFd,
+    count: OwnedFd,
 }
 
 /// A link; closing it takes the probes out.
@@ -86,6 +87,7 @@ pub struct MultiLink {
 
 const ENTER: &str = "call_enter";
 const LEAVE: &str = "call_return";
+const COUNT: &str = "activity_return";
 
 impl MultiPrograms {
     /// Loads the two programs against the maps of `ebpf`, which come from the same object with the
@@ -116,31 +118,41 @@ impl MultiPrograms {
         Ok(Self {
             enter: load(&object, ENTER)?,
             leave: load(&object, LEAVE)?,
+            count: load(&object, COUNT)?,
         })
     }
 
-    /// Probes entry and return at every point of the file at `path`. With `process`, only in that
-    /// one (kernel 6.11: before, the kernel compared threads).
+    /// Probes entry and return at every point of `followed` in the file at `path`, and the return
+    /// alone at those of `counted`. With `process`, only in that one (kernel 6.11: before, the
+    /// kernel compared threads).
     ///
     /// # Errors
     /// Where the kernel refuses.
     pub fn attach(
         &self,
         path: &Path,
-        points: &[Point],
+        followed: &[Point],
+        counted: &[Point],
         process: Option<u32>,
-    ) -> Result<[MultiLink; 2], MultiError> {
+    ) -> Result<Vec<MultiLink>, MultiError> {
         let path = CString::new(path.as_os_str().as_bytes())?;
-        let link = |program: &OwnedFd, name, flags| {
-            link(program, &path, points, flags, process).map_err(|source| MultiError::Link {
+        // Entry first: a return without an entry is no call, an entry without a return is dropped.
+        let mut links = Vec::new();
+        for (program, name, points, flags) in [
+            (&self.enter, ENTER, followed, 0),
+            (&self.leave, LEAVE, followed, BPF_F_UPROBE_MULTI_RETURN),
+            (&self.count, COUNT, counted, BPF_F_UPROBE_MULTI_RETURN),
+        ] {
+            if points.is_empty() {
+                continue; // the kernel refuses a link without a point
+            }
+            let made = link(program, &path, points, flags, process);
+            links.push(made.map_err(|source| MultiError::Link {
                 program: name,
                 source,
-            })
-        };
-        // Entry first: a return without an entry is no call, an entry without a return is dropped.
-        let enter = link(&self.enter, ENTER, 0)?;
-        let leave = link(&self.leave, LEAVE, BPF_F_UPROBE_MULTI_RETURN)?;
-        Ok([enter, leave])
+            })?);
+        }
+        Ok(links)
     }
 }
 

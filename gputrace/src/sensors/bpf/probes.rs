@@ -104,10 +104,35 @@ impl Programs {
         path: &Path,
         at: &[Probe],
     ) -> Result<(), BpfError> {
+        let (counted, followed): (Vec<Probe>, Vec<Probe>) = at
+            .iter()
+            .partition(|probe| probe.function.is_counted_only());
+        let counted = if self.counts_activity().is_ok() {
+            counted
+        } else {
+            Vec::new()
+        };
         match self.method() {
-            AttachMethod::UprobeMulti => self.attach_multi(probes, path, at),
-            AttachMethod::PerfEvent => self.attach_perf(probes, path, at, true),
-            AttachMethod::PerfEventCopies => self.attach_perf(probes, path, at, false),
+            AttachMethod::UprobeMulti => self.attach_multi(probes, path, &followed, &counted),
+            AttachMethod::PerfEvent => self.attach_perf(probes, path, &followed, true),
+            AttachMethod::PerfEventCopies => self.attach_perf(probes, path, &followed, false),
+        }
+    }
+
+    /// Whether launches, copies and synchronisations are counted, or why not.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn counts_activity(&self) -> Result<(), &'static str> {
+        if !self.settings.activity {
+            return Err("not counted: --no-activity");
+        }
+        match self.method() {
+            AttachMethod::UprobeMulti => Ok(()),
+            // Each perf event takes the kernel 0.1 s to take out.
+            AttachMethod::PerfEvent | AttachMethod::PerfEventCopies => {
+                Err("not counted: that takes uprobe.multi (Linux 6.6)")
+            }
         }
     }
 
@@ -119,7 +144,13 @@ impl Programs {
         }
     }
 
-    fn attach_multi(&self, probes: &mut Probes, path: &Path, at: &[Probe]) -> Result<(), BpfError> {
+    fn attach_multi(
+        &self,
+        probes: &mut Probes,
+        path: &Path,
+        followed: &[Probe],
+        counted: &[Probe],
+    ) -> Result<(), BpfError> {
         let failed = |source| BpfError::AttachMulti {
             path: path.to_owned(),
             source: Box::new(source),
@@ -130,17 +161,19 @@ impl Programs {
                 .multi
                 .insert(MultiPrograms::load(OBJECT, &self.ebpf).map_err(failed)?),
         };
-        let points: Vec<Point> = at
-            .iter()
-            .map(|probe| Point {
-                offset: probe.offset,
-                cookie: u64::from(probe.function.row()),
-            })
-            .collect();
+        let points = |at: &[Probe]| -> Vec<Point> {
+            at.iter()
+                .map(|probe| Point {
+                    offset: probe.offset,
+                    cookie: u64::from(probe.function.row()),
+                })
+                .collect()
+        };
         let process = self.only_target().filter(|_| self.release.at_least(6, 11));
-        probes
-            .links
-            .extend(programs.attach(path, &points, process).map_err(failed)?);
+        let links = programs
+            .attach(path, &points(followed), &points(counted), process)
+            .map_err(failed)?;
+        probes.links.extend(links);
         Ok(())
     }
 

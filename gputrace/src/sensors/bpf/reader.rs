@@ -1,6 +1,7 @@
 //! Reading what the programs say.
 
 use std::{
+    collections::HashMap,
     io,
     os::fd::{AsFd as _, AsRawFd, BorrowedFd},
     time::Duration,
@@ -11,14 +12,15 @@ use aya::{
     maps::{Array, HashMap as BpfHashMap, MapData, MapError, RingBuf, StackTraceMap},
 };
 use gputrace_ebpf::{
-    CONTROL_ACTIVE, CONTROL_EPISODE, LOSS_CAUSES, LossCause, LossKey, Losses, Record,
+    ACTIVITIES, ActivityCount, CONTROL_ACTIVE, CONTROL_EPISODE, LOSS_CAUSES, LossCause, LossKey,
+    Losses, ProcessState, Record,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{BpfError, Probes, Programs};
+use super::{BpfError, Probes, Programs, translate};
 use crate::{
     clock::{self, Moment},
-    event,
+    event::{self, Pid},
 };
 
 #[derive(Clone, Copy)]
@@ -32,6 +34,12 @@ unsafe impl Pod for Key {}
 struct Row(Losses);
 // SAFETY: as above.
 unsafe impl Pod for Row {}
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct State(ProcessState);
+// SAFETY: as above.
+unsafe impl Pod for State {}
 
 /// Losses of one process.
 #[derive(Clone, Debug)]
@@ -49,6 +57,9 @@ pub struct Reader {
     losses: BpfHashMap<MapData, Key, Row>,
     lost: Array<MapData, u64>,
     control: Array<MapData, u64>,
+    processes: BpfHashMap<MapData, u32, State>,
+    /// What was last said of each process's counted calls.
+    seen_activity: HashMap<Pid, [ActivityCount; ACTIVITIES]>,
     seen_lost: [u64; LOSS_CAUSES],
     episode: u64,
     /// Bytes read since the last episode began.
@@ -82,6 +93,8 @@ impl Programs {
             losses: BpfHashMap::try_from(take("LOSSES")?).map_err(error("LOSSES"))?,
             lost: Array::try_from(take("LOST")?).map_err(error("LOST"))?,
             control: Array::try_from(take("CONTROL")?).map_err(error("CONTROL"))?,
+            processes: BpfHashMap::try_from(take("PROCESSES")?).map_err(error("PROCESSES"))?,
+            seen_activity: HashMap::new(),
             seen_lost: [0; LOSS_CAUSES],
             episode: 0,
             read_bytes: 0,
@@ -193,6 +206,32 @@ impl Reader {
             });
         }
         Ok(all)
+    }
+
+    /// The counted calls of each process in which there were any since the last call.
+    ///
+    /// # Errors
+    /// Where a map cannot be read.
+    pub fn new_activity(&mut self) -> Result<Vec<event::ActivitySeen>, BpfError> {
+        let mut seen = HashMap::new();
+        let mut new = Vec::new();
+        for entry in self.processes.iter() {
+            let (tgid, State(state)) = entry.map_err(|source| BpfError::Map {
+                map: "PROCESSES",
+                source: Box::new(source),
+            })?;
+            if state.activity == [ActivityCount::default(); ACTIVITIES] {
+                continue;
+            }
+            let pid = Pid::from_start_ns(tgid, state.start_ns);
+            if self.seen_activity.get(&pid) != Some(&state.activity) {
+                new.push(translate::activity(pid, &state.activity));
+            }
+            seen.insert(pid, state.activity);
+        }
+        self.seen_activity = seen;
+        new.sort_by_key(|it| it.pid);
+        Ok(new)
     }
 
     /// The probes in place.

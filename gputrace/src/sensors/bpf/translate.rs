@@ -6,16 +6,17 @@ use std::{
 };
 
 use gputrace_ebpf::{
-    CALL_NEVER_RETURNED, CALL_OUT0_UNREADABLE, CALL_OUT1_UNREADABLE, CallRecord, ExitRecord,
-    PROCESS_EXECUTED, PROCESS_FORKED, ProcessRecord, Record,
+    ACTIVITIES, CALL_INPUT_UNREADABLE, CALL_NEVER_RETURNED, CALL_OUT0_UNREADABLE,
+    CALL_OUT1_UNREADABLE, CallRecord, ExitRecord, PROCESS_EXECUTED, PROCESS_FORKED, ProcessRecord,
+    Record,
 };
 
 use super::{Reader, RecordedLoss};
 use crate::{
     cuda::{FunctionId, Observed},
     event::{
-        BootTime, Call, Event, Exit, ExitSource, Module, Outcome, Pid, ProcessSeen, Sighting,
-        StackId,
+        ActivityCount, ActivitySeen, BootTime, Call, Event, Exit, ExitSource, Module, Outcome, Pid,
+        ProcessSeen, Sighting, StackId,
     },
     identity::{escape, procfs::Procfs, within},
     sensors::modules,
@@ -79,6 +80,10 @@ impl Translator {
             Record::Exit(record) => {
                 let exit = exit(record);
                 self.forget(exit.pid);
+                let activity = activity(exit.pid, &record.activity);
+                if activity.latest().is_some() {
+                    each(Event::Activity(activity));
+                }
                 each(Event::Exit(exit));
             }
         }
@@ -131,8 +136,10 @@ impl Translator {
         let observed = Observed {
             args: record.args,
             out: [out(0, CALL_OUT0_UNREADABLE), out(1, CALL_OUT1_UNREADABLE)],
+            input_is_read: record.flags & CALL_INPUT_UNREADABLE == 0,
         };
-        let stack = if function.function().spec.stack != 0 {
+        let takes_stack = function.function().spec.stack != 0 || function.is_counted_only();
+        let stack = if takes_stack {
             self.stack(pid, record, reader, each)
         } else {
             None
@@ -175,7 +182,13 @@ impl Translator {
         } else {
             None
         };
-        let frames = chain(raw.return_address, walked.as_deref().unwrap_or(&[]));
+        let walked = walked.as_deref().unwrap_or(&[]);
+        let frames = if raw.return_address == 0 {
+            // Walked at the return: it begins in the caller.
+            walked.iter().copied().filter(|&ip| ip != 0).collect()
+        } else {
+            chain(raw.return_address, walked)
+        };
         if frames.is_empty() {
             return None;
         }
@@ -238,6 +251,24 @@ impl Translator {
         if let Some(command) = read_command(&self.procfs, pid) {
             each(Event::CommandLine { pid, command });
         }
+    }
+}
+
+/// A process's counted calls, as the kernel side keeps them.
+pub(super) fn activity(
+    pid: Pid,
+    [launches, copies, synchronizations]: &[gputrace_ebpf::ActivityCount; ACTIVITIES],
+) -> ActivitySeen {
+    let count = |it: &gputrace_ebpf::ActivityCount| ActivityCount {
+        count: it.count,
+        failed: it.failed,
+        latest: (it.latest_ns != 0).then_some(BootTime(it.latest_ns)),
+    };
+    ActivitySeen {
+        pid,
+        launches: count(launches),
+        copies: count(copies),
+        synchronizations: count(synchronizations),
     }
 }
 

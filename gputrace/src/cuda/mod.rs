@@ -1,10 +1,16 @@
 //! The CUDA driver functions that are probed: one row each.
 //!
-//! Prototypes are those of NVIDIA's `cuda.h`; a `_v2` name is what current programs call under the
-//! plain name. libcudart is not probed: it calls these functions, so it would count twice.
+//! A `_v2` name is what current programs call under the plain name. libcudart is not probed: it
+//! calls these functions, so it would count twice.
 
-use gputrace_ebpf::{CLASS_ALLOCATE, CLASS_FREE, CLASS_OTHER, FunctionSpec, NO_ARG};
+mod results;
+mod table;
+
+use gputrace_ebpf::{CLASS_COPY, CLASS_LAUNCH, CLASS_SYNCHRONIZE, FunctionSpec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+pub use results::result_name;
+pub use table::FUNCTIONS;
 
 use crate::event::Op;
 
@@ -15,11 +21,14 @@ pub struct FunctionId(u16);
 /// What a probe saw of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed {
-    /// The first five integer arguments.
-    pub args: [u64; 5],
+    /// The first six integer arguments; what the function's input is (see
+    /// [`FunctionSpec::input`]) stands in their place.
+    pub args: [u64; 6],
     /// What the out-pointers pointed at on return; `None` where the call failed or it could not
     /// be read.
     pub out: [Option<u64>; 2],
+    /// Whether the input could be read; also where the function has none.
+    pub input_is_read: bool,
 }
 
 /// A probed function.
@@ -30,83 +39,6 @@ pub struct Function {
     /// What the eBPF programs need to know.
     pub spec: FunctionSpec,
     decode: fn(&Observed) -> Op,
-}
-
-const fn spec(class: u8, out: u8, bytes_arg: u8, stack: bool) -> FunctionSpec {
-    FunctionSpec {
-        out: [out, NO_ARG],
-        class,
-        bytes_arg,
-        stack: stack as u8,
-        padding: [0; 3],
-    }
-}
-
-/// Every probed function: what gives and takes memory, and what makes a context current (an
-/// allocation belongs to the context that is current to its thread). The order is free.
-pub static FUNCTIONS: &[Function] = &[
-    // CUresult cuMemAlloc(CUdeviceptr *dptr, size_t bytesize)
-    Function {
-        symbol: "cuMemAlloc_v2",
-        spec: spec(CLASS_ALLOCATE, 0, 1, true),
-        decode: |call| Op::Allocate {
-            bytes: call.args[1],
-            address: call.out[0],
-        },
-    },
-    // CUresult cuMemFree(CUdeviceptr dptr)
-    Function {
-        symbol: "cuMemFree_v2",
-        spec: spec(CLASS_FREE, NO_ARG, NO_ARG, false),
-        decode: |call| Op::Free {
-            address: call.args[0],
-        },
-    },
-    // CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
-    Function {
-        symbol: "cuCtxCreate_v2",
-        spec: spec(CLASS_OTHER, 0, NO_ARG, true),
-        decode: |call| Op::CreateContext {
-            device: low32(call.args[2]),
-            context: call.out[0],
-        },
-    },
-    // CUresult cuCtxDestroy(CUcontext ctx)
-    Function {
-        symbol: "cuCtxDestroy_v2",
-        spec: spec(CLASS_OTHER, NO_ARG, NO_ARG, false),
-        decode: |call| Op::DestroyContext {
-            context: call.args[0],
-        },
-    },
-    // CUresult cuCtxSetCurrent(CUcontext ctx)
-    Function {
-        symbol: "cuCtxSetCurrent",
-        spec: spec(CLASS_OTHER, NO_ARG, NO_ARG, false),
-        decode: |call| Op::SetContext {
-            context: call.args[0],
-        },
-    },
-    // CUresult cuCtxPushCurrent(CUcontext ctx)
-    Function {
-        symbol: "cuCtxPushCurrent_v2",
-        spec: spec(CLASS_OTHER, NO_ARG, NO_ARG, false),
-        decode: |call| Op::PushContext {
-            context: call.args[0],
-        },
-    },
-    // CUresult cuCtxPopCurrent(CUcontext *pctx)
-    Function {
-        symbol: "cuCtxPopCurrent_v2",
-        spec: spec(CLASS_OTHER, NO_ARG, NO_ARG, false),
-        decode: |_| Op::PopContext,
-    },
-];
-
-/// An `int` argument: the upper half of its register may hold anything.
-#[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
-const fn low32(register: u64) -> u32 {
-    register as u32
 }
 
 impl FunctionId {
@@ -152,11 +84,13 @@ impl FunctionId {
         (self.function().decode)(observed)
     }
 
-    /// Whether memory calls made inside a call of this function are part of it, and so not
-    /// credited on their own.
+    /// Whether its calls are counted in the kernel and only failed ones are events.
     #[must_use]
-    pub fn absorbs_nested(self) -> bool {
-        self.function().spec.class != CLASS_OTHER
+    pub fn is_counted_only(self) -> bool {
+        matches!(
+            self.function().spec.class,
+            CLASS_LAUNCH | CLASS_COPY | CLASS_SYNCHRONIZE
+        )
     }
 }
 
@@ -186,21 +120,31 @@ impl schemars::JsonSchema for FunctionId {
 
 #[cfg(test)]
 mod tests {
+    use gputrace_ebpf::{INPUT_NONE, NO_ARG, OUT_DIGEST};
+
     use super::*;
 
     #[test]
     fn rows_are_consistent() {
+        assert!(FUNCTIONS.len() <= gputrace_ebpf::MAX_FUNCTIONS as usize);
         for id in FunctionId::all() {
             let spec = id.function().spec;
             assert_eq!(FunctionId::by_symbol(id.symbol()), Some(id));
-            assert!(FUNCTIONS.len() <= gputrace_ebpf::MAX_FUNCTIONS as usize);
             // The programs mask argument numbers into the first four.
-            for arg in [spec.out[0], spec.out[1], spec.bytes_arg] {
-                assert!(arg < 4 || arg == NO_ARG, "{}", id.symbol());
+            for arg in [spec.out[0], spec.out[1], spec.bytes_arg, spec.input_arg] {
+                assert!(
+                    arg < 4 || arg == NO_ARG || arg == OUT_DIGEST,
+                    "{}",
+                    id.symbol()
+                );
             }
-            if spec.class == CLASS_ALLOCATE {
-                assert_ne!(spec.bytes_arg, NO_ARG, "{}", id.symbol());
-            }
+            assert_eq!(spec.input == INPUT_NONE, spec.input_arg == NO_ARG);
+            // Below 5.15 each function with an entry needs its own copy of the programs.
+            assert!(
+                id.is_counted_only() || u32::from(id.row()) < gputrace_ebpf::PROGRAM_COPIES,
+                "{}",
+                id.symbol()
+            );
         }
     }
 
@@ -208,8 +152,9 @@ mod tests {
     fn an_int_argument_ignores_the_upper_half_of_its_register() {
         let create = FunctionId::by_symbol("cuCtxCreate_v2").unwrap();
         let observed = Observed {
-            args: [0, 0, 0xdead_0000_0001, 0, 0],
+            args: [0, 0, 0xdead_0000_0001, 0, 0, 0],
             out: [Some(7), None],
+            input_is_read: true,
         };
         assert_eq!(
             create.decode(&observed),
