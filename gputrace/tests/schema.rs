@@ -410,9 +410,10 @@ fn kind(event: &Event) -> usize {
             Op::Other => 34,
         },
         Event::Activity(_) => 35,
+        Event::Stopped { .. } => 36,
     }
 }
-const KINDS: usize = 36;
+const KINDS: usize = 37;
 
 /// Reports as the events go on: an empty one, of a leaking process, and of an ended one.
 fn reports() -> [Report; 3] {
