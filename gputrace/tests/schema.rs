@@ -382,7 +382,6 @@ fn kind(event: &Event) -> usize {
         Event::Losses { .. } => 8,
         Event::Devices { .. } => 9,
         Event::Tick { .. } => 10,
-        Event::Stopped { .. } => 18,
         Event::Call(call) => match call.op {
             Op::Allocate { .. } => 11,
             Op::Free { .. } => 12,
