@@ -9,7 +9,7 @@
 mod common;
 
 use common::{CONTEXT, Stage, TOTAL};
-use gputrace_test_rig::protocol::{Amount, Message, Site};
+use gputrace_test_rig::protocol::{Amount, Kind, Message, Site};
 use object::{Object, ObjectSymbol};
 use serde_json::json;
 use std::collections::HashMap;
@@ -351,4 +351,176 @@ fn call_sites_are_symbols_of_the_program() {
     for name in ["release", "run_command"] {
         assert!(file.symbols().any(|symbol| symbol.name() == Ok(name)));
     }
+}
+
+#[test]
+fn each_kind_of_memory_is_given_back_by_its_own_function() {
+    let (stage, mut p) = Stage::ready();
+    p.does(json!({"do": "pool_create", "label": "pool"}));
+    for via in ["driver", "procaddr"] {
+        for (kind, counted) in [
+            ("device", Kind::Device),
+            ("pitch", Kind::Device),
+            ("managed", Kind::Managed),
+            ("async", Kind::Device),
+            ("pool", Kind::Device),
+            ("host", Kind::PinnedHost),
+            ("host_v2", Kind::PinnedHost),
+            ("register", Kind::PinnedHost),
+            ("array", Kind::Array),
+            ("array3d", Kind::Array),
+            ("mipmap", Kind::Array),
+        ] {
+            let done = p.does(json!({
+                "do": "alloc", "kind": kind, "bytes": "2 MiB", "count": 2, "pool": "pool",
+                "ptsz": via == "driver", "site": "site_K", "via": via
+            }));
+            assert_eq!(done.live_kinds[&counted], amount(2, 4 * MIB), "{kind}");
+            let of_kind = &done.kinds[&counted];
+            assert_eq!(of_kind.allocations.succeeded, amount(2, 4 * MIB));
+            assert_eq!(of_kind.sites[&Site::named('K')], of_kind.allocations);
+            let on_gpu = if counted == Kind::PinnedHost { 0 } else { 2 };
+            assert_eq!(done.live, amount(on_gpu, on_gpu * 2 * MIB), "{kind}");
+            let done = p.does(json!({"do": "free", "via": via}));
+            assert_eq!(done.kinds[&counted].frees.succeeded, amount(2, 4 * MIB));
+            assert_eq!(done.live_kinds[&counted], amount(0, 0));
+            p.does(json!({"do": "free_bad", "kind": kind, "via": via, "expect": "any"}));
+        }
+    }
+    p.does(json!({"do": "pool_trim", "label": "pool"}));
+    assert_eq!(stage.devices.used(0), CONTEXT);
+    let done = p.does(json!({"do": "alloc", "kind": "pitch", "bytes": 100_000, "width": 1000}));
+    assert!(done.live.bytes > 100_000, "rows are padded");
+    let done = p.does(json!({
+        "do": "alloc", "kind": "mipmap", "bytes": "1 MiB", "levels": 3, "label": "m"
+    }));
+    assert_eq!(done.allocations.succeeded.bytes, MIB + MIB / 4 + MIB / 16);
+    p.fails(json!({"do": "alloc", "kind": "pool", "bytes": 4096, "pool": "none"}));
+}
+
+#[test]
+fn physical_memory_is_gone_with_its_last_handle_and_mapping() {
+    let (stage, mut p) = Stage::start();
+    p.does(json!({"do": "init"}));
+    p.does(json!({"do": "reserve", "bytes": "64 MiB"}));
+    p.does(json!({"do": "vmm_create", "bytes": "8 MiB", "count": 2}));
+    p.does(json!({"do": "map", "count": 2}));
+    let done = p.does(json!({"do": "vmm_release"}));
+    assert_eq!(done.live, amount(2, 16 * MIB));
+    assert_eq!(done.frees.succeeded, amount(0, 0));
+    p.does(json!({"do": "vmm_retain", "label": "again"}));
+    let done = p.does(json!({"do": "unmap"}));
+    assert_eq!(done.live, amount(1, 8 * MIB));
+    assert_eq!(stage.devices.used(0), 8 * MIB);
+    let done = p.does(json!({"do": "vmm_release", "label": "again"}));
+    assert_eq!(done.frees.succeeded, amount(1, 8 * MIB));
+    assert_eq!(stage.devices.used(0), 0);
+    let done = p.does(json!({"do": "unreserve"}));
+    assert_eq!(done.live_kinds[&Kind::Addresses], amount(0, 0));
+    let (message, _) = p.fails(json!({"do": "vmm_retain"}));
+    assert!(message.contains("mapped"), "{message}");
+}
+
+#[test]
+fn contexts_of_every_kind_are_made_and_destroyed() {
+    let (stage, mut p) = Stage::start();
+    for via in ["driver", "procaddr"] {
+        // A green context needs the primary one.
+        p.does(json!({"do": "retain_primary", "label": "primary"}));
+        for how in ["v2", "v3", "v4", "green"] {
+            p.does(json!({"do": "ctx_create", "how": how, "label": "c", "via": via}));
+            let done = p.does(json!({"do": "alloc", "bytes": "1 MiB"}));
+            assert_eq!(done.live, amount(1, MIB));
+            p.does(json!({"do": "push", "label": "c", "via": via}));
+            p.does(json!({"do": "pop", "via": via}));
+            p.does(json!({"do": "free"}));
+            p.does(json!({"do": "ctx_destroy", "label": "c", "via": via}));
+        }
+        p.does(json!({"do": "set_current", "label": "primary"}));
+        p.does(json!({"do": "alloc", "bytes": "1 MiB"}));
+        let done = p.does(json!({"do": "reset_primary", "via": via}));
+        assert_eq!(done.live, amount(0, 0));
+    }
+    assert_eq!(stage.devices.used(0), 0);
+}
+
+#[test]
+fn programs_are_loaded_and_work_is_counted() {
+    let (stage, mut p) = Stage::ready();
+    for via in ["driver", "procaddr"] {
+        for how in [
+            "data",
+            "data_ex",
+            "fatbin",
+            "file",
+            "library",
+            "library_file",
+        ] {
+            let done = p.does(json!({"do": "module_load", "how": how, "via": via}));
+            assert_eq!(done.kinds[&Kind::Module].allocations.succeeded.count, 1);
+        }
+        for how in ["kernel", "ex", "cooperative"] {
+            for ptsz in [false, true] {
+                let launch = json!({"do": "launch", "how": how, "ptsz": ptsz, "via": via});
+                assert_eq!(p.does(launch).launches.succeeded.count, 1);
+            }
+        }
+        let done = p.does(json!({"do": "module_unload", "via": via}));
+        assert_eq!(done.live_kinds[&Kind::Module].count, 0);
+        for how in ["flags", "v2", "params"] {
+            let graph = json!({"do": "graph_instantiate", "how": how, "ptsz": true, "via": via});
+            assert_eq!(p.does(graph).live_kinds[&Kind::Graph].count, 1);
+            let launch = json!({"do": "graph_launch", "count": 3, "ptsz": true, "via": via});
+            assert_eq!(p.does(launch).launches.succeeded.count, 3);
+            p.does(json!({"do": "graph_destroy", "via": via}));
+        }
+        p.does(json!({"do": "alloc", "bytes": "1 MiB", "kind": "managed"}));
+        for how in [
+            "to_device",
+            "to_device_async",
+            "to_host",
+            "on_device",
+            "set",
+            "set_async",
+            "prefetch",
+        ] {
+            for ptsz in [false, true] {
+                let copy = json!({"do": "copy", "how": how, "ptsz": ptsz, "via": via});
+                assert_eq!(p.does(copy).copies.succeeded, amount(1, 4096), "{how}");
+            }
+        }
+        p.does(json!({"do": "free"}));
+        for how in ["context", "stream", "event"] {
+            let wait = json!({"do": "synchronize", "how": how, "ptsz": true, "via": via});
+            assert_eq!(p.does(wait).synchronizations.succeeded.count, 1);
+        }
+    }
+    assert_eq!(stage.devices.used(0), CONTEXT);
+}
+
+#[test]
+fn memory_is_shared_with_another_process() {
+    let (mut stage, mut p) = Stage::ready();
+    p.does(json!({"do": "alloc", "bytes": "4 MiB", "count": 3, "label": "shared"}));
+    p.does(json!({"do": "ipc_export", "label": "shared"}));
+    p.does(json!({"do": "vmm_create", "bytes": "8 MiB", "label": "shared"}));
+    p.does(json!({"do": "vmm_export", "label": "shared"}));
+    let mut q = stage.another("Q");
+    q.does(json!({"do": "ctx_create"}));
+    let open = json!({"do": "ipc_open", "process": "P", "of": "shared", "count": 2});
+    let done = q.does(open);
+    assert_eq!(done.live_kinds[&Kind::Alias], amount(2, 8 * MIB));
+    assert_eq!(done.live, amount(0, 0));
+    q.does(json!({"do": "vmm_import", "process": "P", "of": "shared"}));
+    let all = 2 * CONTEXT + 20 * MIB;
+    assert_eq!(stage.devices.used(0), all);
+    p.does(json!({"do": "free", "label": "shared"}));
+    p.does(json!({"do": "vmm_release", "label": "shared"}));
+    p.does(json!({"do": "close_exports", "label": "shared"}));
+    assert_eq!(stage.devices.used(0), all - 4 * MIB);
+    q.does(json!({"do": "ipc_close"}));
+    let done = q.does(json!({"do": "vmm_release"}));
+    assert_eq!(done.live_kinds[&Kind::Alias], amount(0, 0));
+    assert_eq!(stage.devices.used(0), 2 * CONTEXT);
+    q.fails(json!({"do": "ipc_open", "process": "P", "of": "other"}));
 }

@@ -16,8 +16,9 @@ pub const CONTEXT: u64 = 300 << 20;
 pub struct Stage {
     pub devices: Arc<Devices>,
     pub actor: Child,
+    others: Vec<Child>,
     listener: UnixListener,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 /// A connected thread of an actor.
@@ -44,18 +45,13 @@ impl Stage {
         }
         let listener = UnixListener::bind(rig.control()).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let actor = std::process::Command::new(env!("CARGO_BIN_EXE_actor"))
-            .arg("--rig")
-            .arg(folder.path())
-            .args(["--name", "P"])
-            .env(RIG, folder.path())
-            .spawn()
-            .unwrap();
+        let actor = start(folder.path(), "P");
         let mut stage = Self {
             devices: Devices::open(rig).unwrap(),
             actor,
+            others: Vec::new(),
             listener,
-            _folder: folder,
+            folder,
         };
         let thread = stage.accept();
         assert_eq!((thread.hello.actor.as_str(), thread.hello.thread), ("P", 0));
@@ -68,6 +64,12 @@ impl Stage {
         thread.does(json!({"do": "init"}));
         thread.does(json!({"do": "ctx_create", "label": "c"}));
         (stage, thread)
+    }
+
+    /// Starts another actor on the same rig.
+    pub fn another(&mut self, name: &str) -> Thread {
+        self.others.push(start(self.folder.path(), name));
+        self.accept()
     }
 
     /// The next thread that connects.
@@ -91,10 +93,22 @@ impl Stage {
     }
 }
 
+fn start(rig: &std::path::Path, name: &str) -> Child {
+    std::process::Command::new(env!("CARGO_BIN_EXE_actor"))
+        .arg("--rig")
+        .arg(rig)
+        .args(["--name", name])
+        .env(RIG, rig)
+        .spawn()
+        .unwrap()
+}
+
 impl Drop for Stage {
     fn drop(&mut self) {
-        let _ = self.actor.kill();
-        let _ = self.actor.wait();
+        for actor in self.others.iter_mut().chain([&mut self.actor]) {
+            let _ = actor.kill();
+            let _ = actor.wait();
+        }
     }
 }
 
