@@ -485,7 +485,7 @@ fn flat(subject: &Subject<'_>, last: Rise, quiet: u64, thresholds: Thresholds) -
         Some(began) if rose.since(began) <= thresholds.startup_ns => Verdict::new(
             Kind::ReservedAtStart,
             format!(
-                "{live} were reserved within the first {} of the process, flat for {flat} since",
+                "it reserved {live} within the first {} of the process; flat for {flat} since",
                 show_duration(thresholds.startup_ns)
             ),
         ),

@@ -6,7 +6,7 @@ use crate::{
     event::{BootTime, Losses},
     ledger::{History, Ledger, Process, Site},
     resource::Resource,
-    units::{counted, show_duration},
+    units::{Bytes, counted, show_duration},
 };
 
 /// Why the figures of a process may be wrong.
@@ -46,7 +46,18 @@ fn doubt(ledger: &Ledger, process: &Process, now: BootTime) -> Option<Doubt> {
             complete_enough: false,
         });
     }
+    let unsure = process.unsure_memory().map(|(amount, at)| Doubt {
+        until: at,
+        reason: format!(
+            "{} ({}) may have been in a context that was there before tracing and has ended: they \
+             may be gone",
+            counted(amount.count, "allocation"),
+            Bytes(amount.bytes)
+        ),
+        complete_enough: true,
+    });
     of(&process.losses, "of this process")
+        .or(unsure)
         .or_else(|| of(ledger.unattributed_losses(), "of unknown processes"))
 }
 

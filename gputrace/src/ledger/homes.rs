@@ -77,6 +77,8 @@ pub enum Fate {
     UnknownDestroyed(Option<Gone>),
     /// It lives on.
     Lives,
+    /// It may have been destroyed: not all that retain it have been seen.
+    Unsure(HomeIndex),
 }
 
 /// Homes of one process.
@@ -215,7 +217,7 @@ impl Homes {
     /// A device's primary context was released.
     pub fn released_primary(&mut self, device: u32, entered: BootTime) -> Fate {
         let Some(primary) = self.primary.get_mut(&device) else {
-            return Fate::Lives;
+            return Fate::Unsure(HomeIndex::UNKNOWN);
         };
         primary.retained = primary.retained.saturating_sub(1);
         let Primary {
@@ -224,8 +226,11 @@ impl Homes {
             active,
             from_the_start,
         } = *primary;
-        if retained > 0 || !from_the_start {
+        if retained > 0 {
             return Fate::Lives;
+        }
+        if !from_the_start {
+            return Fate::Unsure(home);
         }
         self.primary.remove(&device);
         let gone = self.end_context(home, Some(device), entered);

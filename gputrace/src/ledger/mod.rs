@@ -242,27 +242,34 @@ impl Ledger {
             }
             Op::OpenPointer {
                 address: Some(address),
-                key: Some(key),
+                key,
             } => {
                 let bytes = self.sharing.opened(call.pid, address, key);
                 if let (Some(bytes), Some(process)) = (bytes, self.processes.get_mut(&call.pid)) {
                     process.opened(address, bytes);
                 }
             }
-            Op::Free { .. }
-            | Op::DestroyContext { .. }
-            | Op::ReleasePrimary { .. }
-            | Op::ResetPrimary { .. }
-                if self.sharing.is_owner(call.pid) =>
-            {
+            Op::Free { .. } => self.settle(call),
+            Op::DestroyContext { .. } | Op::ReleasePrimary { .. } | Op::ResetPrimary { .. } => {
+                self.settle(call);
                 if let Some(process) = self.processes.get(&call.pid) {
                     self.sharing
-                        .settle(call.pid, call.entered, false, |address| {
-                            process.pointer(address).map(|(_, returned)| returned)
-                        });
+                        .settle_holder(call.pid, |address| process.pointer(address).is_some());
                 }
             }
             _ => {}
+        }
+    }
+
+    /// What a process exported may not be live any more.
+    fn settle(&mut self, call: &Call) {
+        if self.sharing.is_owner(call.pid)
+            && let Some(process) = self.processes.get(&call.pid)
+        {
+            self.sharing
+                .settle(call.pid, call.entered, false, |address| {
+                    process.pointer(address).map(|(_, returned)| returned)
+                });
         }
     }
 

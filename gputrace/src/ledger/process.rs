@@ -7,7 +7,7 @@ use super::{
     accounts::{Account, Accounts, Amount},
     allocations::{Allocation, Allocations, Freed, SiteIndex, Space},
     growth::History,
-    homes::{Fate, Gone, Homes},
+    homes::{Fate, Gone, HomeIndex, Homes},
     vmm::{Ended as MemoryEnded, Vmm},
 };
 use crate::{
@@ -166,6 +166,9 @@ pub struct Process {
     pub never_returned: u64,
     /// What it did with the GPU, as far as that is only counted.
     pub activity: Option<ActivitySeen>,
+    /// The latest time at which a context ended, or may have, that was there before tracing, with
+    /// the home of what was in it: such memory may be gone.
+    pub unsure: Option<(HomeIndex, BootTime)>,
     /// Memory of the virtual-memory API that lives on only because it was exported.
     pub kept_by_export: Amount,
     /// What was lost of it.
@@ -207,6 +210,7 @@ impl Process {
             contexts: Contexts::default(),
             never_returned: 0,
             activity: None,
+            unsure: None,
             kept_by_export: Amount::default(),
             losses: Losses::default(),
             executed: 0,
@@ -258,6 +262,22 @@ impl Process {
     #[must_use]
     pub fn kind_of(&self, allocation: &Allocation) -> Resource {
         self.sites[allocation.site.0 as usize].kind
+    }
+
+    /// Live memory that may be gone, since it may have been in a context that was there before
+    /// tracing and has ended; with the time of that.
+    #[must_use]
+    pub fn unsure_memory(&self) -> Option<(Amount, BootTime)> {
+        let (home, at) = self.unsure?;
+        let mut amount = Amount::default();
+        for allocation in self.allocations.iter() {
+            let is_of_it = allocation.home == home || allocation.home == HomeIndex::UNKNOWN;
+            let has_context = self.kind_of(allocation) != Resource::Addresses;
+            if is_of_it && has_context && allocation.returned <= at {
+                amount.add(allocation.bytes);
+            }
+        }
+        (amount.count > 0).then_some((amount, at))
     }
 
     /// Its failed calls, in no order.
@@ -314,6 +334,7 @@ impl Process {
                 account.released_by_exec = account.released_by_exec.plus(live);
             });
             self.contexts.live = 0;
+            self.unsure = None;
             for site in &mut self.sites {
                 site.live = Amount::default();
                 site.history.set(seen.at, Amount::default());
@@ -754,7 +775,14 @@ impl Process {
                 self.contexts.live = self.contexts.live.saturating_sub(1);
                 Some(gone)
             }
-            Fate::UnknownDestroyed(gone) => gone,
+            Fate::UnknownDestroyed(gone) => {
+                self.unsure = Some((HomeIndex::UNKNOWN, at));
+                gone
+            }
+            Fate::Unsure(home) => {
+                self.unsure = Some((home, at));
+                return;
+            }
         };
         self.contexts.destroyed += 1;
         if let Some(gone) = gone {

@@ -7,6 +7,8 @@ use crate::event::{BootTime, Pid};
 
 /// Exported allocations kept account of. Beyond that, opened memory has no known owner.
 const MAX_EXPORTS: usize = 65_536;
+/// Opened pointers kept account of. Beyond that, a first close is taken for the last one.
+const MAX_OPENED: usize = 1 << 20;
 
 /// An exported allocation.
 #[derive(Clone, Debug)]
@@ -42,8 +44,16 @@ pub struct Sharing {
     exports: HashMap<u64, Export>,
     by_key: HashMap<u64, u64>,
     owners: HashSet<Pid>,
-    /// What a process opened, by pointer, with how often.
-    opened: HashMap<(Pid, u64), (u64, u64)>,
+    /// What a process opened, by pointer.
+    opened: HashMap<(Pid, u64), Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    /// The export, if it is known.
+    export: Option<u64>,
+    /// How often it was opened and not closed.
+    times: u64,
 }
 
 impl Sharing {
@@ -83,34 +93,61 @@ impl Sharing {
 
     /// A process opened what was exported under a key. Returns the bytes behind it, if they are
     /// known.
-    pub fn opened(&mut self, holder: Pid, address: u64, key: u64) -> Option<u64> {
-        let id = *self.by_key.get(&key)?;
-        let export = self.exports.get_mut(&id)?;
+    pub fn opened(&mut self, holder: Pid, address: u64, key: Option<u64>) -> Option<u64> {
+        let id = key.and_then(|key| self.by_key.get(&key)).copied();
+        if self.opened.len() < MAX_OPENED || self.opened.contains_key(&(holder, address)) {
+            let opened = self.opened.entry((holder, address)).or_insert(Opened {
+                export: id,
+                times: 0,
+            });
+            opened.times += 1;
+        }
+        let export = self.exports.get_mut(&id?)?;
         *export.holders.entry(holder).or_default() += 1;
-        self.opened.entry((holder, address)).or_insert((id, 0)).1 += 1;
         export.bytes
     }
 
     /// A process closes a pointer. `true`: it has it open once more, so that the pointer stays.
     pub fn closed(&mut self, holder: Pid, address: u64) -> bool {
-        let Some((id, times)) = self.opened.get_mut(&(holder, address)) else {
+        let Some(opened) = self.opened.get_mut(&(holder, address)) else {
             return false;
         };
-        *times -= 1;
-        let (id, left) = (*id, *times);
+        opened.times = opened.times.saturating_sub(1);
+        let (export, left) = (opened.export, opened.times);
         if left == 0 {
             self.opened.remove(&(holder, address));
         }
+        if let Some(id) = export {
+            self.not_held(id, holder, 1);
+        }
+        left > 0
+    }
+
+    /// A process has something open fewer times.
+    fn not_held(&mut self, id: u64, holder: Pid, times: u64) {
         if let Some(export) = self.exports.get_mut(&id)
             && let Some(handles) = export.holders.get_mut(&holder)
         {
-            *handles -= 1;
+            *handles = handles.saturating_sub(times);
             if *handles == 0 {
                 export.holders.remove(&holder);
             }
             self.drop_if_over(id);
         }
-        left > 0
+    }
+
+    /// A context of a process ended: what it had open there is closed.
+    pub fn settle_holder(&mut self, holder: Pid, is_live: impl Fn(u64) -> bool) {
+        let gone: Vec<_> = self
+            .opened
+            .extract_if(|(pid, address), _| *pid == holder && !is_live(*address))
+            .map(|(_, opened)| opened)
+            .collect();
+        for opened in gone {
+            if let Some(id) = opened.export {
+                self.not_held(id, holder, opened.times);
+            }
+        }
     }
 
     /// Whether a process has exported anything.
@@ -158,9 +195,7 @@ impl Sharing {
                 over.push(*id);
             }
         }
-        if !over.is_empty() {
-            self.opened.retain(|(holder, _), _| *holder != pid);
-        }
+        self.opened.retain(|(holder, _), _| *holder != pid);
         for id in over {
             self.drop_if_over(id);
         }
@@ -202,7 +237,7 @@ mod tests {
     fn memory_outlives_its_owners_free_and_its_owner() {
         let mut sharing = Sharing::default();
         sharing.exported(A, 0x10, Some((640, BootTime(1))), 99);
-        assert_eq!(sharing.opened(B, 0x20, 99), Some(640));
+        assert_eq!(sharing.opened(B, 0x20, Some(99)), Some(640));
         assert_eq!(sharing.kept().count(), 0);
         sharing.settle(A, BootTime(5), false, |_| None);
         let kept = sharing.kept().next().unwrap();
@@ -223,21 +258,39 @@ mod tests {
     fn a_handle_opened_twice_is_closed_twice() {
         let mut sharing = Sharing::default();
         sharing.exported(A, 0x10, None, 99);
-        assert_eq!(sharing.opened(B, 0x20, 99), None);
-        sharing.opened(B, 0x20, 99);
+        assert_eq!(sharing.opened(B, 0x20, Some(99)), None);
+        sharing.opened(B, 0x20, Some(99));
         sharing.ended(A, BootTime(3));
         assert!(sharing.closed(B, 0x20));
         assert_eq!(sharing.kept().count(), 1);
         assert!(!sharing.closed(B, 0x20));
         assert_eq!(sharing.kept().count(), 0);
         assert!(!sharing.closed(B, 0x20));
+        // Also where nobody knows whose it is.
+        sharing.opened(B, 0x30, None);
+        sharing.opened(B, 0x30, None);
+        assert!(sharing.closed(B, 0x30));
+        assert!(!sharing.closed(B, 0x30));
+    }
+
+    #[test]
+    fn the_end_of_the_openers_context_closes() {
+        let mut sharing = Sharing::default();
+        sharing.exported(A, 0x10, None, 99);
+        sharing.opened(B, 0x20, Some(99));
+        sharing.opened(B, 0x20, Some(99));
+        sharing.ended(A, BootTime(3));
+        sharing.settle_holder(B, |_| true);
+        assert_eq!(sharing.kept().count(), 1);
+        sharing.settle_holder(B, |_| false);
+        assert_eq!(sharing.kept().count(), 0);
     }
 
     #[test]
     fn an_address_used_again_is_another_allocation() {
         let mut sharing = Sharing::default();
         sharing.exported(A, 0x10, Some((64, BootTime(1))), 99);
-        sharing.opened(B, 0x20, 99);
+        sharing.opened(B, 0x20, Some(99));
         sharing.settle(A, BootTime(5), false, |_| Some(BootTime(4)));
         assert_eq!(sharing.kept().count(), 1);
     }
