@@ -9,6 +9,7 @@ use gputrace::{
     },
     evidence::Evidence,
     ledger::Ledger,
+    resource::{Activity, Place, Resource},
     sensors::nvml::{Device, Process, ProcessKind, Sample},
 };
 use gputrace_fuzz::{SMALL, check, check_sums, show};
@@ -42,10 +43,57 @@ enum When {
     At(u64),
 }
 
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Where {
+    Current,
+    CurrentDevice,
+    Device(u8),
+    Host,
+    Pool(u8),
+    Unknown,
+}
+
+impl Where {
+    fn get(self) -> Place {
+        match self {
+            Self::Current => Place::Current,
+            Self::CurrentDevice => Place::CurrentDevice,
+            Self::Device(ordinal) => Place::Device {
+                ordinal: u32::from(ordinal % 2),
+            },
+            Self::Host => Place::Host,
+            Self::Pool(pool) => Place::Pool {
+                pool: u64::from(pool % 8),
+            },
+            Self::Unknown => Place::Unknown,
+        }
+    }
+}
+
+fn resource(number: u8) -> Resource {
+    Resource::ALL[usize::from(number) % Resource::COUNT]
+}
+
 #[derive(Arbitrary, Debug)]
 enum Does {
-    Allocate(Number, Option<u8>),
-    Free(u8),
+    Allocate(u8, Number, Option<u8>, Where),
+    Free(u8, u8),
+    CreateHandle(Number, Option<u8>, Where),
+    ReleaseHandle(u8),
+    RetainHandle(Option<u8>, u8),
+    Map(u8, Number, u8),
+    Unmap(u8, Number),
+    ExportHandle(u8),
+    ImportHandle(Option<u8>),
+    ExportPointer(u8, Option<u8>),
+    OpenPointer(Option<u8>, Option<u8>),
+    DevicePool(u8, Option<u8>),
+    RetainPrimary(u8, Option<u8>),
+    ReleasePrimary(u8),
+    ResetPrimary(u8),
+    CreateGreenContext(Option<u8>),
+    NameGreenContext(u8, Option<u8>),
+    Launch,
     CreateContext(Option<u8>),
     DestroyContext(u8),
     SetContext(u8),
@@ -160,12 +208,76 @@ impl Play {
             } => {
                 let small = |n: u8| u64::from(n % 8);
                 let op = match does {
-                    Does::Allocate(bytes, address) => Op::Allocate {
+                    Does::Allocate(kind, bytes, address, place) => Op::Allocate {
+                        kind: resource(kind),
                         bytes: self.number(bytes),
                         address: address.map(small),
+                        place: place.get(),
                     },
-                    Does::Free(address) => Op::Free {
+                    Does::Free(kind, address) => Op::Free {
+                        kind: resource(kind),
                         address: small(address),
+                    },
+                    Does::CreateHandle(bytes, handle, place) => Op::CreateHandle {
+                        bytes: self.number(bytes),
+                        handle: handle.map(small),
+                        place: place.get(),
+                    },
+                    Does::ReleaseHandle(handle) => Op::ReleaseHandle {
+                        handle: small(handle),
+                    },
+                    Does::RetainHandle(handle, address) => Op::RetainHandle {
+                        handle: handle.map(small),
+                        address: small(address),
+                    },
+                    Does::Map(address, bytes, handle) => Op::Map {
+                        address: small(address),
+                        bytes: self.number(bytes),
+                        offset: small(handle),
+                        handle: small(handle),
+                    },
+                    Does::Unmap(address, bytes) => Op::Unmap {
+                        address: small(address),
+                        bytes: self.number(bytes),
+                    },
+                    Does::ExportHandle(handle) => Op::ExportHandle {
+                        handle: small(handle),
+                    },
+                    Does::ImportHandle(handle) => Op::ImportHandle {
+                        handle: handle.map(small),
+                    },
+                    Does::ExportPointer(address, key) => Op::ExportPointer {
+                        address: small(address),
+                        key: key.map(small),
+                    },
+                    Does::OpenPointer(address, key) => Op::OpenPointer {
+                        address: address.map(small),
+                        key: key.map(small),
+                    },
+                    Does::DevicePool(device, pool) => Op::DevicePool {
+                        device: device.into(),
+                        pool: pool.map(small),
+                    },
+                    Does::RetainPrimary(device, context) => Op::RetainPrimary {
+                        device: u32::from(device % 2),
+                        context: context.map(small),
+                    },
+                    Does::ReleasePrimary(device) => Op::ReleasePrimary {
+                        device: u32::from(device % 2),
+                    },
+                    Does::ResetPrimary(device) => Op::ResetPrimary {
+                        device: u32::from(device % 2),
+                    },
+                    Does::CreateGreenContext(green) => Op::CreateGreenContext {
+                        device: 0,
+                        green: green.map(small),
+                    },
+                    Does::NameGreenContext(green, context) => Op::NameGreenContext {
+                        green: small(green),
+                        context: context.map(small),
+                    },
+                    Does::Launch => Op::Activity {
+                        activity: Activity::Launch,
                     },
                     Does::CreateContext(context) => Op::CreateContext {
                         device: 0,
@@ -215,10 +327,7 @@ impl Play {
                         entered: returned,
                         returned,
                         outcome: Outcome::Returned(0),
-                        op: Op::Allocate {
-                            bytes: bytes.into(),
-                            address: Some(self.next_address),
-                        },
+                        op: Op::device_memory(bytes.into(), Some(self.next_address)),
                         stack: Some(StackId(u32::from(stack % 8))),
                         cgroup_id: 1,
                     }));
