@@ -221,6 +221,11 @@ table! {
     };
     // (CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height, unsigned int element_size)
     ["cuMemAllocPitch_v2"] FunctionSpec { out: [0, 1], ..gives(0, NO_ARG) }, pitched;
+    ["cuMemAllocPitch"] FunctionSpec { out: [0, 1], ..gives(0, NO_ARG) }, |c| pitched(&Observed {
+        args: c.args.map(|it| u64::from(low32(it))),
+        out: c.out.map(|it| it.map(|it| u64::from(low32(it)))),
+        ..*c
+    });
     // (CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
     ["cuMemAllocManaged"] gives(0, 1),
         |c| allocate(c, Resource::Managed, c.args[1], Place::Current);
