@@ -137,6 +137,18 @@ impl Run<'_> {
                 let pool = self.pool(label)?;
                 self.other(&f::POOL_TRIM, *via, &[pool, *keep], expect)
             }
+            Command::PoolExport(export) => self.pool_export(export),
+            Command::PoolImport(import) => self.pool_import(import),
+            Command::ExternalImport(import) => self.external_import(import),
+            Command::ExternalDestroy(undo) => self.give_back(Family::External, undo),
+            Command::GraphTrim {
+                device,
+                via,
+                expect,
+            } => {
+                let device = u64::from(device.cast_unsigned());
+                self.other(&f::GRAPH_TRIM, *via, &[device], expect)
+            }
             Command::ModuleLoad(load) => self.module_load(load),
             Command::ModuleUnload(undo) => self.give_back(Family::Modules, undo),
             Command::GraphInstantiate(graph) => self.graph_instantiate(graph),

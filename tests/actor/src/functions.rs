@@ -112,6 +112,15 @@ functions! {
     POOL_DESTROY = "cuMemPoolDestroy", "cuMemPoolDestroy";
     POOL_TRIM = "cuMemPoolTrimTo", "cuMemPoolTrimTo";
 
+    POOL_EXPORT = "cuMemPoolExportToShareableHandle", "cuMemPoolExportToShareableHandle";
+    POOL_IMPORT = "cuMemPoolImportFromShareableHandle", "cuMemPoolImportFromShareableHandle";
+    POOL_EXPORT_POINTER = "cuMemPoolExportPointer", "cuMemPoolExportPointer";
+    POOL_IMPORT_POINTER = "cuMemPoolImportPointer", "cuMemPoolImportPointer";
+
+    EXTERNAL_IMPORT = "cuImportExternalMemory", "cuImportExternalMemory";
+    EXTERNAL_BUFFER = "cuExternalMemoryGetMappedBuffer", "cuExternalMemoryGetMappedBuffer";
+    EXTERNAL_DESTROY = "cuDestroyExternalMemory", "cuDestroyExternalMemory";
+
     MODULE_LOAD = "cuModuleLoad", "cuModuleLoad";
     MODULE_LOAD_DATA = "cuModuleLoadData", "cuModuleLoadData";
     MODULE_LOAD_DATA_EX = "cuModuleLoadDataEx", "cuModuleLoadDataEx";
@@ -130,6 +139,9 @@ functions! {
     GRAPH_INSTANTIATE_FLAGS = "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags";
     GRAPH_INSTANTIATE_PARAMS = "cuGraphInstantiateWithParams", "cuGraphInstantiateWithParams",
         per_thread();
+    GRAPH_ADD_ALLOC = "cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode";
+    GRAPH_ADD_FREE = "cuGraphAddMemFreeNode", "cuGraphAddMemFreeNode";
+    GRAPH_TRIM = "cuDeviceGraphMemTrim", "cuDeviceGraphMemTrim";
     GRAPH_EXEC_DESTROY = "cuGraphExecDestroy", "cuGraphExecDestroy";
     GRAPH_LAUNCH = "cuGraphLaunch", "cuGraphLaunch", per_thread();
 

@@ -43,7 +43,7 @@ struct Array3d {
 
 /// `CUmemPoolProps`
 #[repr(C)]
-struct PoolProperties {
+pub struct PoolProperties {
     kind: u32,
     handle_types: u32,
     location_type: u32,
@@ -52,6 +52,22 @@ struct PoolProperties {
     max_size: u64,
     usage: u16,
     reserved: [u8; 54],
+}
+
+impl PoolProperties {
+    /// A pool on this device; `handle_types` says how it may be exported.
+    pub fn on(device: i32, handle_types: u32) -> Self {
+        Self {
+            kind: 1,
+            handle_types,
+            location_type: 1,
+            location: device,
+            security: 0,
+            max_size: 0,
+            usage: 0,
+            reserved: [0; 54],
+        }
+    }
 }
 
 /// What an allocating call gave.
@@ -297,16 +313,7 @@ impl Run<'_> {
             expect: &create.expect,
         };
         for _ in 0..create.count {
-            let mut properties = PoolProperties {
-                kind: 1,
-                handle_types: 1,
-                location_type: 1,
-                location: create.device,
-                security: 0,
-                max_size: 0,
-                usage: 0,
-                reserved: [0; 54],
-            };
+            let mut properties = PoolProperties::on(create.device, 1);
             let mut pool = 0_u64;
             let arguments = [sites::pointer(&mut pool), sites::pointer(&mut properties)];
             let code = sites::call(create.site, function, &arguments, &[]);

@@ -10,7 +10,9 @@ use crate::memory::Put;
 use crate::problem::{Problem, allowed};
 use crate::sites;
 use crate::things::{Family, Held, Physical, What};
-use gputrace_test_rig::protocol::{IpcOpen, Kind, Place, VmmImport};
+use gputrace_test_rig::protocol::{
+    ExternalImport, IpcOpen, Kind, Place, PoolExport, PoolImport, Site, VmmImport,
+};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -18,6 +20,8 @@ use std::path::PathBuf;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 const AS_FILE: u64 = 1;
+/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`
+const OPAQUE_FILE: u32 = 1;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`
 const LAZY: u64 = 1;
 
@@ -108,19 +112,9 @@ impl Run<'_> {
         for held in self.to_export(Family::Handles, place)? {
             let mut file: RawFd = -1;
             let arguments = [sites::pointer(&mut file), held.address, AS_FILE, 0];
-            let code = sites::call(
-                gputrace_test_rig::protocol::Site::default(),
-                function,
-                &arguments,
-                &[],
-            );
+            let code = sites::call(Site::default(), function, &arguments, &[]);
             if code == 0 {
-                let mut state = self.session.world.state();
-                state
-                    .exports
-                    .entry(place.label.clone())
-                    .or_default()
-                    .push(file);
+                self.keep_open(&place.label, file);
                 items.push(Item {
                     bytes: held.bytes,
                     file,
@@ -154,7 +148,7 @@ impl Run<'_> {
             let arguments = [
                 sites::pointer(&mut handle),
                 // The number itself, in the place of a pointer.
-                u64::from(std::os::fd::AsRawFd::as_raw_fd(&file).cast_unsigned()),
+                number(&file),
                 AS_FILE,
             ];
             let code = sites::call(import.site, function, &arguments, &[]);
@@ -182,12 +176,7 @@ impl Run<'_> {
         for held in self.to_export(Family::Memory, place)? {
             let mut handle = [0_u64; 8];
             let arguments = [sites::pointer(&mut handle), held.address];
-            let code = sites::call(
-                gputrace_test_rig::protocol::Site::default(),
-                function,
-                &arguments,
-                &[],
-            );
+            let code = sites::call(Site::default(), function, &arguments, &[]);
             if code == 0 {
                 items.push(Item {
                     bytes: held.bytes,
@@ -218,6 +207,156 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`
+#[repr(C)]
+struct ExternalHandle {
+    kind: u32,
+    /// A union of a file and two pointers.
+    handle: [u64; 2],
+    bytes: u64,
+    flags: u32,
+    reserved: [u32; 16],
+}
+
+/// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`
+#[repr(C)]
+struct ExternalBuffer {
+    offset: u64,
+    bytes: u64,
+    flags: u32,
+    reserved: [u32; 16],
+}
+
+impl Run<'_> {
+    /// Exports a pool as a file, and memory from it as data.
+    pub fn pool_export(&mut self, export: &PoolExport) -> Result<(), Problem> {
+        let (label, via) = (&export.label, export.via);
+        allow_fetching();
+        let pool = self.pool(label)?;
+        let mut file: RawFd = -1;
+        let arguments = [sites::pointer(&mut file), pool, AS_FILE, 0];
+        self.other(&f::POOL_EXPORT, via, &arguments, &export.expect)?;
+        // The first item is the pool itself.
+        let mut items = vec![Item {
+            bytes: 0,
+            file,
+            handle: Vec::new(),
+        }];
+        self.keep_open(label, file);
+        let memory = self
+            .session
+            .world
+            .state()
+            .pile(Family::Memory, &export.memory)
+            .to_vec();
+        for held in memory {
+            let mut data = [0_u64; 8];
+            let arguments = [sites::pointer(&mut data), held.address];
+            self.other(&f::POOL_EXPORT_POINTER, via, &arguments, &export.expect)?;
+            items.push(Item {
+                bytes: held.bytes,
+                file: -1,
+                handle: data.to_vec(),
+            });
+        }
+        self.write_exported(label, "pool", items)
+    }
+
+    fn keep_open(&self, label: &str, file: RawFd) {
+        if file >= 0 {
+            let mut state = self.session.world.state();
+            state
+                .exports
+                .entry(label.to_owned())
+                .or_default()
+                .push(file);
+        }
+    }
+
+    /// Imports a pool that another process has exported, and the memory from it.
+    pub fn pool_import(&mut self, import: &PoolImport) -> Result<(), Problem> {
+        let function = self.find(&f::POOL_IMPORT, import.via, false)?;
+        let pointer = self.find(&f::POOL_IMPORT_POINTER, import.via, false)?;
+        let put = Put {
+            site: import.site,
+            label: &import.label,
+            expect: &import.expect,
+        };
+        let exported = self.read_exported(import, "pool")?;
+        let mut items = exported.items.into_iter();
+        let mut pool = 0_u64;
+        if let Some(item) = items.next() {
+            let file = fetch(exported.pid, item.file)
+                .map_err(system(&format!("a file of {}", import.process)))?;
+            let arguments = [sites::pointer(&mut pool), number(&file), AS_FILE, 0];
+            let code = sites::call(import.site, function, &arguments, &[]);
+            self.put_object(What::Pool, code, pool, &put)?;
+        }
+        for mut item in items {
+            let mut address = 0_u64;
+            let data = item.handle.as_mut_ptr().expose_provenance() as u64;
+            let arguments = [sites::pointer(&mut address), pool, data];
+            let code = sites::call(import.site, pointer, &arguments, &[]);
+            self.put_sized(What::FromPool, code, (address, item.bytes), &put)?;
+        }
+        Ok(())
+    }
+
+    /// Imports files of another process as external memory, and maps all of it.
+    pub fn external_import(&mut self, import: &ExternalImport) -> Result<(), Problem> {
+        let function = self.find(&f::EXTERNAL_IMPORT, import.via, false)?;
+        let map = self.find(&f::EXTERNAL_BUFFER, import.via, false)?;
+        let put = Put {
+            site: import.site,
+            label: &import.label,
+            expect: &import.expect,
+        };
+        let exported = self.read_exported(import, "vmm")?;
+        for item in exported.items {
+            let file = fetch(exported.pid, item.file)
+                .map_err(system(&format!("a file of {}", import.process)))?;
+            let mut handle = ExternalHandle {
+                kind: OPAQUE_FILE,
+                handle: [number(&file), 0],
+                bytes: item.bytes,
+                flags: 0,
+                reserved: [0; 16],
+            };
+            let mut memory = 0_u64;
+            let arguments = [sites::pointer(&mut memory), sites::pointer(&mut handle)];
+            let code = sites::call(import.site, function, &arguments, &[]);
+            if code == 0 {
+                // The driver's from now on, which closes it.
+                let _ = std::os::fd::IntoRawFd::into_raw_fd(file);
+            }
+            self.put_sized(What::External, code, (memory, item.bytes), &put)?;
+            if code != 0 {
+                continue;
+            }
+            let mut buffer = ExternalBuffer {
+                offset: 0,
+                bytes: item.bytes,
+                flags: 0,
+                reserved: [0; 16],
+            };
+            let mut address = 0_u64;
+            let arguments = [
+                sites::pointer(&mut address),
+                memory,
+                sites::pointer(&mut buffer),
+            ];
+            let code = sites::call(import.site, map, &arguments, &[]);
+            self.put_sized(What::Buffer, code, (address, item.bytes), &put)?;
+        }
+        Ok(())
+    }
+}
+
+/// The number of a file, as an argument.
+fn number(file: &OwnedFd) -> u64 {
+    u64::from(std::os::fd::AsRawFd::as_raw_fd(file).cast_unsigned())
 }
 
 /// Lets every process fetch files of this one, where the system asks for such a permission.

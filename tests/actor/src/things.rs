@@ -20,11 +20,13 @@ pub enum Family {
     Modules,
     /// Executable graphs.
     Graphs,
+    /// External memory.
+    External,
 }
 
 impl Family {
     /// How many there are.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 8;
 }
 
 /// What a thing is.
@@ -54,6 +56,12 @@ pub enum What {
     Library,
     /// An executable graph.
     Graph,
+    /// Memory from a pool of another process.
+    FromPool,
+    /// External memory.
+    External,
+    /// What is mapped of external memory.
+    Buffer,
 }
 
 /// Something on a pile.
@@ -99,7 +107,8 @@ impl What {
     /// The pile on which it is.
     pub fn family(self) -> Family {
         match self {
-            Self::Memory { .. } => Family::Memory,
+            Self::Memory { .. } | Self::FromPool | Self::Buffer => Family::Memory,
+            Self::External => Family::External,
             Self::Handle { .. } => Family::Handles,
             Self::Range => Family::Ranges,
             Self::Opened => Family::Opened,
@@ -114,7 +123,11 @@ impl What {
         match self {
             Self::Memory { kind, .. } => kind_of(kind),
             Self::Handle { imported: false } => Kind::Vmm,
-            Self::Handle { imported: true } | Self::Opened => Kind::Alias,
+            Self::Handle { imported: true }
+            | Self::Opened
+            | Self::FromPool
+            | Self::External
+            | Self::Buffer => Kind::Alias,
             Self::Range => Kind::Addresses,
             Self::Pool => Kind::Pool,
             Self::Module | Self::Library => Kind::Module,
@@ -131,8 +144,13 @@ impl What {
                 kind,
                 AllocKind::Async | AllocKind::Pool | AllocKind::Register
             ),
-            Self::Opened | Self::Module => true,
-            Self::Handle { .. } | Self::Range | Self::Pool | Self::Library | Self::Graph => false,
+            Self::Opened | Self::Module | Self::External | Self::Buffer => true,
+            Self::Handle { .. }
+            | Self::Range
+            | Self::Pool
+            | Self::FromPool
+            | Self::Library
+            | Self::Graph => false,
         }
     }
 
@@ -158,6 +176,8 @@ impl What {
             Self::Module => (&f::MODULE_UNLOAD, false),
             Self::Library => (&f::LIBRARY_UNLOAD, false),
             Self::Graph => (&f::GRAPH_EXEC_DESTROY, false),
+            Self::FromPool | Self::Buffer => (&f::MEM_FREE, false),
+            Self::External => (&f::EXTERNAL_DESTROY, false),
         }
     }
 }

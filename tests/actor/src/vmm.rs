@@ -4,7 +4,7 @@ use crate::execute::Run;
 use crate::functions::{self as f};
 use crate::memory::Put;
 use crate::problem::{Problem, allowed};
-use crate::sites;
+use crate::sites::{self, Function};
 use crate::things::{Family, Held, Mapping, Physical, What};
 use gputrace_test_rig::protocol::{Expect, Kind, Map, Reserve, Unmap, VmmCreate, VmmRetain};
 
@@ -231,6 +231,9 @@ impl Run<'_> {
     /// Unmaps the newest mappings.
     pub fn unmap(&mut self, unmap: &Unmap) -> Result<(), Problem> {
         let function = self.find(&f::VMM_UNMAP, unmap.via, false)?;
+        if unmap.whole {
+            return self.unmap_whole(unmap, function);
+        }
         let mut left = unmap.count;
         while left != Some(0) {
             let (range, mapping) = match self.newest_mapping(&unmap.range) {
@@ -241,15 +244,7 @@ impl Run<'_> {
             left = left.map(|left| left - 1);
             let code = sites::give_back(function, &[mapping.address, mapping.bytes]);
             if code == 0 {
-                let mut state = self.session.world.state();
-                if let Some(mappings) = state.mappings.get_mut(&range) {
-                    mappings.pop();
-                }
-                let gone = state.change(mapping.handle, |physical| {
-                    physical.mappings = physical.mappings.saturating_sub(1);
-                });
-                drop(state);
-                self.physical_gone(gone);
+                self.drop_newest_mapping(range);
             }
             self.call(f::VMM_UNMAP.symbol, code, &unmap.expect)?;
             if code != 0 {
@@ -258,5 +253,38 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Unmaps all that is mapped in the newest addresses, by one call.
+    fn unmap_whole(&mut self, unmap: &Unmap, function: Function) -> Result<(), Problem> {
+        let range = self.newest(Family::Ranges, &unmap.range)?.address;
+        let mappings = {
+            let state = self.session.world.state();
+            state.mappings.get(&range).cloned().unwrap_or_default()
+        };
+        let bytes: u64 = mappings.iter().map(|mapping| mapping.bytes).sum();
+        if bytes == 0 {
+            return Err(Problem::NoMapping(unmap.range.clone()));
+        }
+        let code = sites::give_back(function, &[range, bytes]);
+        if code == 0 {
+            for _ in mappings {
+                self.drop_newest_mapping(range);
+            }
+        }
+        self.call(f::VMM_UNMAP.symbol, code, &unmap.expect)
+    }
+
+    /// Notes that the newest mapping in a range is no more.
+    fn drop_newest_mapping(&mut self, range: u64) {
+        let mut state = self.session.world.state();
+        let newest = state.mappings.get_mut(&range).and_then(Vec::pop);
+        let gone = newest.and_then(|mapping| {
+            state.change(mapping.handle, |physical| {
+                physical.mappings = physical.mappings.saturating_sub(1);
+            })
+        });
+        drop(state);
+        self.physical_gone(gone);
     }
 }

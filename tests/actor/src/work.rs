@@ -2,7 +2,7 @@
 
 use crate::execute::Run;
 use crate::functions::{self as f};
-use crate::memory::Put;
+use crate::memory::{PoolProperties, Put};
 use crate::problem::{Problem, allowed};
 use crate::sites;
 use crate::things::{Family, What};
@@ -23,6 +23,16 @@ struct Configuration {
     stream: u64,
     attributes: u64,
     attribute_count: u32,
+}
+
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`
+#[repr(C)]
+struct AllocNode {
+    pool: PoolProperties,
+    access: u64,
+    access_count: usize,
+    bytes: u64,
+    address: u64,
 }
 
 impl Run<'_> {
@@ -74,6 +84,9 @@ impl Run<'_> {
         let mut template = 0_u64;
         let arguments = [sites::pointer(&mut template), 0];
         self.other(&f::GRAPH_CREATE, graph.via, &arguments, &Expect::default())?;
+        if graph.memory > 0 {
+            self.add_memory(template, graph.memory, graph.via)?;
+        }
         let put = Put {
             site: graph.site,
             label: &graph.label,
@@ -93,6 +106,36 @@ impl Run<'_> {
             self.put_object(What::Graph, code, executable, &put)?;
         }
         Ok(())
+    }
+
+    /// Adds a node that allocates and one that frees.
+    fn add_memory(&mut self, graph: u64, bytes: u64, via: Via) -> Result<(), Problem> {
+        let success = Expect::default();
+        let mut parameters = AllocNode {
+            pool: PoolProperties::on(0, 0),
+            access: 0,
+            access_count: 0,
+            bytes,
+            address: 0,
+        };
+        let mut node = 0_u64;
+        let arguments = [
+            sites::pointer(&mut node),
+            graph,
+            0,
+            0,
+            sites::pointer(&mut parameters),
+        ];
+        self.other(&f::GRAPH_ADD_ALLOC, via, &arguments, &success)?;
+        let mut last = 0_u64;
+        let arguments = [
+            sites::pointer(&mut last),
+            graph,
+            sites::pointer(&mut node),
+            1,
+            parameters.address,
+        ];
+        self.other(&f::GRAPH_ADD_FREE, via, &arguments, &success)
     }
 
     /// Launches the newest executable graph of a pile.

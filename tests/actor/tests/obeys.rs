@@ -417,6 +417,17 @@ fn physical_memory_is_gone_with_its_last_handle_and_mapping() {
     assert_eq!(stage.devices.used(0), 0);
     let done = p.does(json!({"do": "unreserve"}));
     assert_eq!(done.live_kinds[&Kind::Addresses], amount(0, 0));
+
+    p.does(json!({"do": "reserve", "bytes": "64 MiB"}));
+    p.does(json!({"do": "vmm_create", "bytes": "8 MiB"}));
+    // The same one twice.
+    p.does(json!({"do": "map"}));
+    p.does(json!({"do": "map"}));
+    let done = p.does(json!({"do": "vmm_release"}));
+    assert_eq!(done.live, amount(1, 8 * MIB));
+    let done = p.does(json!({"do": "unmap", "whole": true}));
+    assert_eq!(done.live, amount(0, 0));
+    assert_eq!(stage.devices.used(0), 0);
     let (message, _) = p.fails(json!({"do": "vmm_retain"}));
     assert!(message.contains("mapped"), "{message}");
 }
@@ -474,6 +485,10 @@ fn programs_are_loaded_and_work_is_counted() {
             assert_eq!(p.does(launch).launches.succeeded.count, 3);
             p.does(json!({"do": "graph_destroy", "via": via}));
         }
+        p.does(json!({"do": "graph_instantiate", "memory": "1 MiB", "via": via}));
+        p.does(json!({"do": "graph_launch", "via": via}));
+        p.does(json!({"do": "graph_destroy", "via": via}));
+        p.does(json!({"do": "graph_trim", "via": via}));
         p.does(json!({"do": "alloc", "bytes": "1 MiB", "kind": "managed"}));
         for how in [
             "to_device",
@@ -523,4 +538,22 @@ fn memory_is_shared_with_another_process() {
     assert_eq!(done.live_kinds[&Kind::Alias], amount(0, 0));
     assert_eq!(stage.devices.used(0), 2 * CONTEXT);
     q.fails(json!({"do": "ipc_open", "process": "P", "of": "other"}));
+
+    p.does(json!({"do": "pool_create", "label": "pool"}));
+    p.does(json!({"do": "alloc", "kind": "pool", "pool": "pool", "bytes": "2 MiB", "label": "m"}));
+    p.does(json!({"do": "pool_export", "label": "pool", "memory": "m"}));
+    p.does(json!({"do": "vmm_create", "bytes": "8 MiB", "label": "file"}));
+    p.does(json!({"do": "vmm_export", "label": "file"}));
+    let theirs =
+        |what: &str, of: &str| json!({"do": what, "process": "P", "of": of, "label": "theirs"});
+    let done = q.does(theirs("pool_import", "pool"));
+    assert_eq!(done.live_kinds[&Kind::Pool], amount(1, 0));
+    assert_eq!(done.live_kinds[&Kind::Alias], amount(1, 2 * MIB));
+    let done = q.does(theirs("external_import", "file"));
+    assert_eq!(done.live_kinds[&Kind::Alias], amount(3, 18 * MIB));
+    assert_eq!(stage.devices.used(0), 2 * CONTEXT + 10 * MIB);
+    q.does(json!({"do": "free", "label": "theirs"}));
+    q.does(json!({"do": "external_destroy", "label": "theirs"}));
+    let done = q.does(json!({"do": "pool_destroy", "label": "theirs"}));
+    assert_eq!(done.live_kinds[&Kind::Alias], amount(0, 0));
 }

@@ -121,6 +121,20 @@ impl Ipc {
             .map(|(first, opened)| (*first, opened.bytes))
     }
 
+    /// Frees what is mapped of external memory at an address; false if nothing is.
+    pub fn free_buffer(&self, driver: &Driver, address: u64) -> bool {
+        let take = |external: &mut External| {
+            let at = external.buffers.iter().position(|(it, _)| *it == address)?;
+            Some(external.buffers.swap_remove(at))
+        };
+        let taken = self.external.lock().values_mut().find_map(take);
+        let found = taken.is_some();
+        if let Some((address, bytes)) = taken {
+            driver.memory.give_address_back(address, bytes);
+        }
+        found
+    }
+
     /// Closes what belongs to a context that has just been destroyed.
     pub fn free_all_of(&self, driver: &Driver, context: Context) {
         let gone: Vec<_> = self

@@ -95,6 +95,11 @@ impl<T> Slots<T> {
         self.live.iter().map(|(handle, value)| (*handle, value))
     }
 
+    /// All of them, to be changed, in no order.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.live.values_mut()
+    }
+
     /// Ends all those of which `which` says so.
     pub fn extract(&mut self, mut which: impl FnMut(&T) -> bool) -> Vec<T> {
         let gone: Vec<_> = self.live.extract_if(|_, value| which(value)).collect();

@@ -130,7 +130,11 @@ fn freed(address: u64, condition: impl FnOnce(&Block) -> bool) -> Result<(), Cod
     if address == 0 {
         return Ok(());
     }
-    driver.release_at(address, condition)
+    match driver.release_at(address, condition) {
+        // What is mapped of external memory is freed as other memory is.
+        Err(INVALID_VALUE) if driver.ipc.free_buffer(driver, address) => Ok(()),
+        other => other,
+    }
 }
 
 /// `cuMemFree_v2`. Freeing null does nothing and succeeds.

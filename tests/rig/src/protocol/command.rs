@@ -1,7 +1,8 @@
 //! What an actor can be told to do.
 
 use super::memory::{
-    Alloc, IpcOpen, Map, Place, PoolCreate, Reserve, Unmap, VmmCreate, VmmImport, VmmRetain,
+    Alloc, ExternalImport, IpcOpen, Map, Place, PoolCreate, PoolExport, PoolImport, Reserve, Unmap,
+    VmmCreate, VmmImport, VmmRetain,
 };
 use super::work::{Copy, GraphInstantiate, Launch, ModuleLoad, SynchronizeHow};
 use super::{ContextHow, Expect, Site, Via};
@@ -225,6 +226,28 @@ pub enum Command {
         /// Bytes that it may keep.
         #[serde(default, with = "units::bytes")]
         keep: u64,
+        /// How the function is reached.
+        #[serde(default)]
+        via: Via,
+        /// Results that are allowed.
+        #[serde(default)]
+        expect: Expect,
+    },
+    /// `cuMemPoolExportToShareableHandle`, and `cuMemPoolExportPointer` of memory from the pool.
+    PoolExport(PoolExport),
+    /// `cuMemPoolImportFromShareableHandle` and `cuMemPoolImportPointer`, of what another process
+    /// has exported.
+    PoolImport(PoolImport),
+    /// `cuImportExternalMemory`, of the files of another process's `vmm_export`, and
+    /// `cuExternalMemoryGetMappedBuffer` of all of it.
+    ExternalImport(ExternalImport),
+    /// `cuDestroyExternalMemory`.
+    ExternalDestroy(Undo),
+    /// `cuDeviceGraphMemTrim`.
+    GraphTrim {
+        /// Index of the device.
+        #[serde(default)]
+        device: i32,
         /// How the function is reached.
         #[serde(default)]
         via: Via,

@@ -184,6 +184,9 @@ pub struct Unmap {
     /// How many mappings, the newest first; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
+    /// All mappings in the newest addresses, by one call.
+    #[serde(default)]
+    pub whole: bool,
     /// How the function is reached.
     #[serde(default)]
     pub via: Via,
@@ -239,6 +242,32 @@ pub struct VmmImport {
 
 /// [`Command::IpcOpen`](super::Command::IpcOpen): as [`VmmImport`].
 pub type IpcOpen = VmmImport;
+
+/// [`Command::PoolExport`](super::Command::PoolExport): a pool and memory from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolExport {
+    /// Name of the pool, and the name under which others find it.
+    #[serde(default)]
+    pub label: String,
+    /// The pile of the memory from it.
+    #[serde(default)]
+    pub memory: String,
+    /// How the functions are reached.
+    #[serde(default)]
+    pub via: Via,
+    /// Results that are allowed.
+    #[serde(default)]
+    pub expect: Expect,
+}
+
+/// [`Command::PoolImport`](super::Command::PoolImport): as [`VmmImport`]. The label is that of the
+/// pool and of the memory.
+pub type PoolImport = VmmImport;
+
+/// [`Command::ExternalImport`](super::Command::ExternalImport): as [`VmmImport`]. The label is that
+/// of the external memory and of the memory that is mapped of it.
+pub type ExternalImport = VmmImport;
 
 /// [`Command::PoolCreate`](super::Command::PoolCreate).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

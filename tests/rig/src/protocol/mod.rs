@@ -32,8 +32,8 @@ mod work;
 pub use command::{Command, Hammer, Loop, LoopStep, RandomAllocs, Undo};
 pub use connection::Connection;
 pub use memory::{
-    Alloc, AllocKind, IpcOpen, Map, Place, PoolCreate, Reserve, Unmap, VmmCreate, VmmImport,
-    VmmRetain,
+    Alloc, AllocKind, ExternalImport, IpcOpen, Map, Place, PoolCreate, PoolExport, PoolImport,
+    Reserve, Unmap, VmmCreate, VmmImport, VmmRetain,
 };
 pub use results::{Amount, KindTally, MemoryInfo, Results, Tally};
 pub use values::{Any, ContextHow, Expect, Kind, Site, Via};

@@ -71,6 +71,9 @@ pub struct GraphInstantiate {
     /// By which function.
     #[serde(default)]
     pub how: GraphHow,
+    /// Bytes of a node that allocates and one that frees; 0: an empty graph.
+    #[serde(default, with = "units::bytes")]
+    pub memory: u64,
     /// The `_ptsz` form, where there is one.
     #[serde(default)]
     pub ptsz: bool,
