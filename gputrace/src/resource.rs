@@ -135,6 +135,8 @@ pub enum Place {
         /// Ordinal, as the process counts devices.
         ordinal: u32,
     },
+    /// In no context and on no device: it belongs to the process.
+    Process,
     /// In host memory.
     Host,
     /// In a memory pool.

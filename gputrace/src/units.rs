@@ -147,7 +147,7 @@ fn two(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
 pub fn counted(n: u64, thing: &str) -> String {
     match n {
         1 => format!("1 {thing}"),
-        _ if thing.ends_with('s') => format!("{n} {thing}es"),
+        _ if thing.ends_with(['s', 'h']) => format!("{n} {thing}es"),
         _ if thing.ends_with('y') => format!("{n} {}ies", &thing[..thing.len() - 1]),
         _ => format!("{n} {thing}s"),
     }

@@ -245,12 +245,13 @@ fn schedules() -> impl Strategy<Value = (usize, Vec<(usize, u32)>)> {
 /// A call of each kind with small numbers in it, so that they meet; `None`: the process ends.
 fn absurd_op(kind: u64, number: u64, bytes: u64) -> Option<Op> {
     let (some, device) = (Some(number), (bytes % 3) as u32);
-    let place = match bytes % 6 {
+    let place = match bytes / 8 % 7 {
         0 => Place::Current,
         1 => Place::CurrentDevice,
         2 => Place::Device { ordinal: device },
         3 => Place::Host,
         4 => Place::Pool { pool: number },
+        5 => Place::Process,
         _ => Place::Unknown,
     };
     let resource = Resource::ALL[(bytes % 10) as usize];

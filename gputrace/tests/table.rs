@@ -14,13 +14,15 @@ use gputrace::{
     analysis::{Filter, Thresholds, report},
     cuda::FunctionId,
     event::{
-        BootTime, Call, Coverage, Event, Exit, ExitSource, Library, Losses, Module, NotProbed, Op,
-        Outcome, Pid, ProbedFunction, ProcessSeen, Sighting, StackId,
+        ActivityCount, ActivitySeen, BootTime, Call, Coverage, Event, Exit, ExitSource, Library,
+        Losses, Module, NotProbed, Op, Outcome, Pid, ProbedFunction, ProcessSeen, Sighting,
+        StackId,
     },
     evidence::Evidence,
     ledger::{Ledger, Limits},
     render::table::{Style, Table},
     report::EndedBy,
+    resource::{Activity, Place, Resource},
     sensors::nvml::{Device, Process, ProcessKind, Sample},
 };
 
@@ -291,4 +293,103 @@ fn nothing_to_show_and_no_device_layer() {
         ..Filter::default()
     };
     golden("filtered.txt", odd_ones(), &filter, 80);
+}
+
+/// One process with something of every kind, and one that keeps memory which the first has freed.
+fn every_kind() -> Vec<Event> {
+    let mut events = seen(61, "python train.py");
+    let mut called = |tgid, second: u32, symbol: &str, op: Op, result| {
+        let seconds = 2.0 + f64::from(second);
+        events.push(call(tgid, seconds, symbol, op, result, second));
+    };
+    let made = |kind, mib: u64, address| Op::Allocate {
+        kind,
+        bytes: mib * MIB,
+        address: Some(address),
+        place: Place::Current,
+    };
+    let context = Op::CreateContext {
+        device: 0,
+        context: Some(0xc),
+    };
+    called(61, 0, "cuCtxCreate_v2", context, 0);
+    for (second, symbol, kind, mib) in [
+        (1, "cuMemAlloc_v2", Resource::Device, 512),
+        (2, "cuMemAllocManaged", Resource::Managed, 256),
+        (3, "cuArray3DCreate_v2", Resource::Array, 64),
+        (4, "cuMemHostAlloc", Resource::PinnedHost, 128),
+        (5, "cuMemAddressReserve", Resource::Addresses, 65_536),
+        (6, "cuModuleLoadData", Resource::Module, 0),
+        (7, "cuModuleLoadData", Resource::Module, 0),
+    ] {
+        let address = 0x1000 * u64::from(second);
+        called(61, second, symbol, made(kind, mib, address), 0);
+    }
+    for (second, handle) in [(8, 1), (9, 2)] {
+        let create = Op::CreateHandle {
+            bytes: 2 * MIB,
+            handle: Some(handle),
+            place: Place::Device { ordinal: 1 },
+        };
+        called(61, second, "cuMemCreate", create, 0);
+    }
+    let map = Op::Map {
+        address: 0x5000,
+        bytes: 2 * MIB,
+        offset: 0,
+        handle: 1,
+    };
+    called(61, 10, "cuMemMap", map, 0);
+    let launch = Op::Activity {
+        activity: Activity::Launch,
+    };
+    called(61, 11, "cuLaunchKernel", launch, 700);
+    called(
+        61,
+        12,
+        "cuMemHostAlloc",
+        made(Resource::PinnedHost, 9000, 0),
+        2,
+    );
+    let address = 0x9000;
+    called(
+        61,
+        13,
+        "cuMemAlloc_v2",
+        made(Resource::Device, 640, address),
+        0,
+    );
+    let export = Op::ExportPointer {
+        address,
+        key: Some(5),
+    };
+    called(61, 14, "cuIpcGetMemHandle", export, 0);
+    let open = Op::OpenPointer {
+        address: Some(0x7000),
+        key: Some(5),
+    };
+    called(62, 15, "cuIpcOpenMemHandle_v2", open, 0);
+    called(61, 16, "cuMemFree_v2", Op::free(address), 0);
+    events.extend(seen(62, "python viewer.py"));
+    events.push(Event::Activity(ActivitySeen {
+        pid: pid(61),
+        launches: ActivityCount {
+            count: 1200,
+            failed: 1,
+            latest: Some(at(80.0)),
+        },
+        copies: ActivityCount {
+            count: 3,
+            failed: 0,
+            latest: Some(at(13.0)),
+        },
+        synchronizations: ActivityCount::default(),
+    }));
+    events
+}
+
+#[test]
+fn every_kind_and_memory_that_outlives_its_free() {
+    let events = [every_kind(), vec![sample(&[(61, 900), (62, 940)])]].concat();
+    golden("kinds.txt", events, &Filter::default(), 100);
 }

@@ -49,6 +49,7 @@ enum Where {
     CurrentDevice,
     Device(u8),
     Host,
+    Process,
     Pool(u8),
     Unknown,
 }
@@ -62,6 +63,7 @@ impl Where {
                 ordinal: u32::from(ordinal % 2),
             },
             Self::Host => Place::Host,
+            Self::Process => Place::Process,
             Self::Pool(pool) => Place::Pool {
                 pool: u64::from(pool % 8),
             },

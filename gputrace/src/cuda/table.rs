@@ -260,7 +260,8 @@ table! {
             kind: Resource::PinnedHost,
             bytes: c.args[1],
             address: Some(c.args[0]),
-            place: Place::Current,
+            // Not among what the documentation of cuCtxDestroy says that it frees.
+            place: Place::Process,
         };
     // (void *p)
     ["cuMemFreeHost", "cuMemHostUnregister"] TAKES, |c| free(c, Resource::PinnedHost);
@@ -292,7 +293,7 @@ table! {
     ["cuMemUnmap"] PLAIN, |c| Op::Unmap { address: c.args[0], bytes: c.args[1] };
     // (CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, flags)
     ["cuMemAddressReserve"] makes(0),
-        |c| allocate(c, Resource::Addresses, c.args[1], Place::Unknown);
+        |c| allocate(c, Resource::Addresses, c.args[1], Place::Process);
     // (CUdeviceptr ptr, size_t size)
     ["cuMemAddressFree"] PLAIN, |c| free(c, Resource::Addresses);
     // (void *out, handle, CUmemAllocationHandleType type, flags)
@@ -401,7 +402,7 @@ table! {
         |c| object(c, Resource::Module, Place::Current);
     // (CUlibrary *out, ...): loaded into every context, so it belongs to none
     ["cuLibraryLoadData", "cuLibraryLoadFromFile"] makes(0),
-        |c| object(c, Resource::Module, Place::Unknown);
+        |c| object(c, Resource::Module, Place::Process);
     // (CUmodule), (CUlibrary)
     ["cuModuleUnload", "cuLibraryUnload"] PLAIN, |c| free(c, Resource::Module);
 

@@ -31,6 +31,8 @@ enum Home {
     Pools(u32),
     /// The device of a context, as long as it is not known which that is.
     DeviceOf(HomeIndex),
+    /// The process itself.
+    Process,
     /// Host memory.
     Host,
 }
@@ -327,6 +329,7 @@ impl Homes {
                 None => self.home(Home::DeviceOf(current)),
             },
             Place::Device { ordinal } => self.home(Home::Device(ordinal)),
+            Place::Process => self.home(Home::Process),
             Place::Host => self.home(Home::Host),
             Place::Pool { pool } => self.pools.get(&pool).copied().unwrap_or(HomeIndex::UNKNOWN),
             Place::Unknown => HomeIndex::UNKNOWN,
@@ -341,7 +344,7 @@ impl Homes {
             Home::Context(_) => self.contexts.get(&home)?.device,
             Home::Device(device) | Home::Pools(device) => Some(device),
             Home::DeviceOf(context) => self.contexts.get(&context)?.device,
-            Home::Host => None,
+            Home::Process | Home::Host => None,
         }
     }
 

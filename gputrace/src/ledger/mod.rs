@@ -246,7 +246,7 @@ impl Ledger {
             } => {
                 let bytes = self.sharing.opened(call.pid, address, key);
                 if let (Some(bytes), Some(process)) = (bytes, self.processes.get_mut(&call.pid)) {
-                    process.opened(address, bytes);
+                    process.opened(address, bytes, call.returned);
                 }
             }
             Op::Free { .. } => self.settle(call),

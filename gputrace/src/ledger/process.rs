@@ -272,8 +272,7 @@ impl Process {
         let mut amount = Amount::default();
         for allocation in self.allocations.iter() {
             let is_of_it = allocation.home == home || allocation.home == HomeIndex::UNKNOWN;
-            let has_context = self.kind_of(allocation) != Resource::Addresses;
-            if is_of_it && has_context && allocation.returned <= at {
+            if is_of_it && allocation.returned <= at {
                 amount.add(allocation.bytes);
             }
         }
@@ -441,7 +440,7 @@ impl Process {
                 place,
             } => self.handle_created(call, Resource::Vmm, bytes, handle, place, around),
             Op::ImportHandle { handle } => {
-                self.handle_created(call, Resource::Alias, 0, handle, Place::Unknown, around)
+                self.handle_created(call, Resource::Alias, 0, handle, Place::Process, around)
             }
             Op::OpenPointer { address, .. } => {
                 // A handle that is open already gives the same pointer again.
@@ -488,7 +487,8 @@ impl Process {
                     self.memory_ended(ended, call.entered);
                 }
                 if let Some(memory) = memory {
-                    self.alias_has(Space::Physical, memory, offset.saturating_add(bytes));
+                    let bytes = offset.saturating_add(bytes);
+                    self.alias_has(Space::Physical, memory, bytes, call.returned);
                 }
             }
             Op::Unmap { address, bytes } => {
@@ -722,7 +722,7 @@ impl Process {
     }
 
     /// Opened or imported memory turns out to have at least so many bytes.
-    fn alias_has(&mut self, space: Space, address: u64, bytes: u64) {
+    fn alias_has(&mut self, space: Space, address: u64, bytes: u64, at: BootTime) {
         let Some(allocation) = self.allocations.get_mut(space, address) else {
             return;
         };
@@ -741,11 +741,12 @@ impl Process {
         ] {
             amount.bytes = amount.bytes.saturating_add(more);
         }
+        site.note(at);
     }
 
     /// Opened memory of another process is this big.
-    pub(super) fn opened(&mut self, address: u64, bytes: u64) {
-        self.alias_has(Space::Pointer, address, bytes);
+    pub(super) fn opened(&mut self, address: u64, bytes: u64, at: BootTime) {
+        self.alias_has(Space::Pointer, address, bytes, at);
     }
 
     /// No handle and no mapping leads to physical memory any more.

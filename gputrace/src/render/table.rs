@@ -12,7 +12,9 @@ use crate::{
     cuda::result_name,
     event::Losses,
     evidence::Evidence,
-    report::{DeviceReport, EndedBy, ProcessReport, ProcessState, Report, SiteReport},
+    report::{
+        ActivityReport, DeviceReport, EndedBy, ProcessReport, ProcessState, Report, SiteReport,
+    },
     resource::Resource,
     units::{Bytes, counted, show_duration},
 };
@@ -412,6 +414,9 @@ impl Table<'_> {
                 .collect();
             writeln!(f, "  {}", parts.join("; "))?;
         }
+        if let Evidence::Value(activity) = &process.activity {
+            self.activity(f, activity)?;
+        }
         for failure in process.failures.iter().take(FAILURES_SHOWN) {
             let name = result_name(failure.result).unwrap_or("?");
             let asked = if failure.bytes > 0 {
@@ -421,14 +426,33 @@ impl Table<'_> {
             };
             writeln!(
                 f,
-                "  failed: {} {} times with {} ({name}){asked}, last at {}",
+                "  failed: {} of {} with {} ({name}){asked}, the latest at {}",
+                counted(failure.count, "call"),
                 failure.function.symbol(),
-                failure.count,
                 failure.result,
                 short_time(&failure.latest),
             )?;
         }
         Ok(())
+    }
+
+    fn activity(&self, f: &mut fmt::Formatter<'_>, activity: &ActivityReport) -> fmt::Result {
+        let parts: Vec<String> = [
+            (&activity.launches, "launch"),
+            (&activity.copies, "copy"),
+            (&activity.synchronizations, "wait"),
+        ]
+        .into_iter()
+        .filter_map(|(it, what)| {
+            let latest = short_time(it.latest.as_ref()?);
+            let count = counted(it.count.saturating_add(it.failed), what);
+            Some(format!("{count} (latest {latest})"))
+        })
+        .collect();
+        if parts.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "  {}", parts.join("; "))
     }
 
     fn site_row(&self, site: &SiteReport) -> Vec<Cell> {
@@ -488,20 +512,24 @@ impl Table<'_> {
                 .iter()
                 .map(|it| format!("PID {} ({} in {})", it.tgid, Bytes(it.bytes), it.handles))
                 .collect();
-            writeln!(
-                f,
-                "\n!! {} in {} of PID {} {} at {}, and kept by open IPC handles of {}",
-                Bytes(kept.allocations.bytes),
-                kept.allocations.count,
-                kept.owner,
-                if kept.owner_ended {
-                    "lost their owner"
-                } else {
-                    "were freed by it"
-                },
-                short_time(&kept.freed_at),
-                holders.join(", "),
-            )?;
+            let bytes = Bytes(kept.allocations.bytes);
+            let count = counted(kept.allocations.count, "allocation");
+            let at = short_time(&kept.freed_at);
+            let holders = holders.join(", ");
+            if kept.owner_ended {
+                write!(
+                    f,
+                    "\n!! {bytes} ({count}) of PID {}, which has ended ({at}),",
+                    kept.owner
+                )?;
+            } else {
+                write!(
+                    f,
+                    "\n!! {bytes} ({count}) that PID {} has freed ({at})",
+                    kept.owner
+                )?;
+            }
+            writeln!(f, " stay: IPC handles to them are open in {holders}")?;
         }
         Ok(())
     }
