@@ -298,6 +298,8 @@ pub struct MemoryReport {
     pub never_returned: u64,
     /// Each kind that occurred.
     pub kinds: BTreeMap<Resource, Account>,
+    /// Live aliases whose bytes are not known: they count as 0 in their kind.
+    pub aliases_of_unknown_size: u64,
     /// What leads to the memory of kind vmm.
     pub vmm: VmmStates,
     /// Live GPU memory by device.

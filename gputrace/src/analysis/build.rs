@@ -245,7 +245,11 @@ fn process_report(
 
 fn memory(process: &Process) -> MemoryReport {
     let mut by_device: BTreeMap<Option<u32>, Amount> = BTreeMap::new();
+    let mut aliases_of_unknown_size = 0;
     for allocation in process.allocations() {
+        if process.kind_of(allocation) == Resource::Alias && allocation.bytes == 0 {
+            aliases_of_unknown_size += 1;
+        }
         if process.kind_of(allocation).is_gpu_memory() {
             let device = process.device_of(allocation);
             by_device.entry(device).or_default().add(allocation.bytes);
@@ -266,6 +270,7 @@ fn memory(process: &Process) -> MemoryReport {
             .used()
             .map(|(kind, account)| (kind, *account))
             .collect(),
+        aliases_of_unknown_size,
         vmm: process.vmm_states(),
         by_device: by_device.into_iter().map(on_device).collect(),
     }

@@ -25,7 +25,8 @@ const PLAIN: FunctionSpec = FunctionSpec {
     padding: 0,
 };
 
-/// Gives memory: a pointer or handle through argument `out`, bytes in argument `bytes`.
+/// Gives something that is kept account of: a pointer or handle through argument `out`, bytes in
+/// argument `bytes`.
 const fn gives(out: u8, bytes: u8) -> FunctionSpec {
     FunctionSpec {
         class: CLASS_ALLOCATE,
@@ -34,7 +35,7 @@ const fn gives(out: u8, bytes: u8) -> FunctionSpec {
     }
 }
 
-/// Makes something other than memory, through argument `out`.
+/// Makes a context, through argument `out`.
 const fn makes(out: u8) -> FunctionSpec {
     FunctionSpec {
         out: [out, NO_ARG],
@@ -43,7 +44,7 @@ const fn makes(out: u8) -> FunctionSpec {
     }
 }
 
-/// Takes memory back.
+/// Takes it back.
 const TAKES: FunctionSpec = FunctionSpec {
     class: CLASS_FREE,
     ..PLAIN
@@ -292,16 +293,16 @@ table! {
     // (CUdeviceptr ptr, size_t size)
     ["cuMemUnmap"] PLAIN, |c| Op::Unmap { address: c.args[0], bytes: c.args[1] };
     // (CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, flags)
-    ["cuMemAddressReserve"] makes(0),
+    ["cuMemAddressReserve"] gives(0, 1),
         |c| allocate(c, Resource::Addresses, c.args[1], Place::Process);
     // (CUdeviceptr ptr, size_t size)
-    ["cuMemAddressFree"] PLAIN, |c| free(c, Resource::Addresses);
+    ["cuMemAddressFree"] TAKES, |c| free(c, Resource::Addresses);
     // (void *out, handle, CUmemAllocationHandleType type, flags)
     ["cuMemExportToShareableHandle"] PLAIN, |c| Op::ExportHandle { handle: c.args[1] };
     // (handle *out, void *os_handle, CUmemAllocationHandleType type)
-    ["cuMemImportFromShareableHandle"] makes(0), |c| Op::ImportHandle { handle: c.out[0] };
+    ["cuMemImportFromShareableHandle"] gives(0, NO_ARG), |c| Op::ImportHandle { handle: c.out[0] };
     // (handle *out, const CUmulticastObjectProp *prop): memory of several GPUs under one handle
-    ["cuMulticastCreate"] makes(0), |c| Op::ImportHandle { handle: c.out[0] };
+    ["cuMulticastCreate"] gives(0, NO_ARG), |c| Op::ImportHandle { handle: c.out[0] };
 
     // Arrays.
 
@@ -321,24 +322,24 @@ table! {
     ["cuIpcGetMemHandle"] FunctionSpec { out: [OUT_DIGEST, NO_ARG], ..PLAIN },
         |c| Op::ExportPointer { address: c.args[1], key: c.out[0] };
     // (CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags); the handle is 64 bytes by value
-    ["cuIpcOpenMemHandle_v2", "cuIpcOpenMemHandle"] reading(makes(0), INPUT_DIGEST, 2),
+    ["cuIpcOpenMemHandle_v2", "cuIpcOpenMemHandle"] reading(gives(0, NO_ARG), INPUT_DIGEST, 2),
         |c| Op::OpenPointer {
             address: c.out[0],
             key: if c.input_is_read { Some(c.args[2]) } else { None },
         };
     // (CUdeviceptr dptr)
-    ["cuIpcCloseMemHandle"] PLAIN, |c| free(c, Resource::Alias);
+    ["cuIpcCloseMemHandle"] TAKES, |c| free(c, Resource::Alias);
     // (CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc)
-    ["cuImportExternalMemory"] makes(0),
+    ["cuImportExternalMemory"] gives(0, NO_ARG),
         |c| object(c, Resource::Alias, Place::Current);
     // (CUdeviceptr *out, CUexternalMemory mem, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc):
     // freed by cuMemFree
-    ["cuExternalMemoryGetMappedBuffer"] makes(0),
+    ["cuExternalMemoryGetMappedBuffer"] gives(0, NO_ARG),
         |c| object(c, Resource::Alias, Place::Current);
     // (CUexternalMemory mem)
-    ["cuDestroyExternalMemory"] PLAIN, |c| free(c, Resource::Alias);
+    ["cuDestroyExternalMemory"] TAKES, |c| free(c, Resource::Alias);
     // (CUdeviceptr *out, CUmemoryPool pool, CUmemPoolPtrExportData *data): freed by cuMemFree
-    ["cuMemPoolImportPointer"] makes(0),
+    ["cuMemPoolImportPointer"] gives(0, NO_ARG),
         |c| object(c, Resource::Alias, Place::Pool { pool: c.args[1] });
     // (CUmemPoolPtrExportData *out, CUdeviceptr ptr)
     ["cuMemPoolExportPointer"] PLAIN, |_| Op::Other;
@@ -346,13 +347,13 @@ table! {
     // Pools.
 
     // (CUmemoryPool *out, const CUmemPoolProps *props): the location lies 8 bytes into them
-    ["cuMemPoolCreate"] reading(makes(0), INPUT_LOCATION, 1),
+    ["cuMemPoolCreate"] reading(gives(0, NO_ARG), INPUT_LOCATION, 1),
         |c| object(c, Resource::Pool, location(c, 1));
     // (CUmemoryPool *out, void *handle, CUmemAllocationHandleType type, flags)
-    ["cuMemPoolImportFromShareableHandle"] makes(0),
+    ["cuMemPoolImportFromShareableHandle"] gives(0, NO_ARG),
         |c| object(c, Resource::Pool, Place::Unknown);
     // (CUmemoryPool pool)
-    ["cuMemPoolDestroy"] PLAIN, |c| free(c, Resource::Pool);
+    ["cuMemPoolDestroy"] TAKES, |c| free(c, Resource::Pool);
     // (CUmemoryPool *out, CUdevice dev)
     ["cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool"] FunctionSpec { out: [0, NO_ARG], ..PLAIN },
         |c| Op::DevicePool { device: low32(c.args[1]), pool: c.out[0] };
@@ -398,22 +399,22 @@ table! {
     // Code.
 
     // (CUmodule *out, ...)
-    ["cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary"] makes(0),
+    ["cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary"] gives(0, NO_ARG),
         |c| object(c, Resource::Module, Place::Current);
     // (CUlibrary *out, ...): loaded into every context, so it belongs to none
-    ["cuLibraryLoadData", "cuLibraryLoadFromFile"] makes(0),
+    ["cuLibraryLoadData", "cuLibraryLoadFromFile"] gives(0, NO_ARG),
         |c| object(c, Resource::Module, Place::Process);
     // (CUmodule), (CUlibrary)
-    ["cuModuleUnload", "cuLibraryUnload"] PLAIN, |c| free(c, Resource::Module);
+    ["cuModuleUnload", "cuLibraryUnload"] TAKES, |c| free(c, Resource::Module);
 
     // Graphs.
 
     // (CUgraphExec *out, CUgraph graph, ...)
     ["cuGraphInstantiate", "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags",
-     "cuGraphInstantiateWithParams", "cuGraphInstantiateWithParams_ptsz"] makes(0),
+     "cuGraphInstantiateWithParams", "cuGraphInstantiateWithParams_ptsz"] gives(0, NO_ARG),
         |c| object(c, Resource::Graph, Place::Current);
     // (CUgraphExec exec)
-    ["cuGraphExecDestroy"] PLAIN, |c| free(c, Resource::Graph);
+    ["cuGraphExecDestroy"] TAKES, |c| free(c, Resource::Graph);
     // What such nodes allocate comes and goes with launches, inside the driver's graph pool.
     ["cuGraphAddMemAllocNode", "cuGraphAddMemFreeNode", "cuDeviceGraphMemTrim"] PLAIN,
         |_| Op::Other;

@@ -521,7 +521,8 @@ impl Process {
                 device,
                 context: Some(handle),
             } => {
-                if self.homes.retained_primary(device, handle, from_the_start) {
+                let created = self.homes.retained_primary(device, handle, from_the_start);
+                if created {
                     self.context_created();
                 }
             }

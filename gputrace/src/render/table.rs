@@ -383,6 +383,10 @@ impl Table<'_> {
             };
             writeln!(f, "  {}: {what}", kind.label())?;
         }
+        if memory.aliases_of_unknown_size > 0 {
+            let count = counted(memory.aliases_of_unknown_size, "import");
+            writeln!(f, "  {count} of unknown size")?;
+        }
         let vmm = &memory.vmm;
         if vmm.mapped.count + vmm.unmapped.count + vmm.exported.count > 0 {
             write!(
