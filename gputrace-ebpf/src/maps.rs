@@ -44,7 +44,7 @@ pub static THREADS: HashMap<u64, Thread> = HashMap::with_max_entries(16_384, 0);
 pub static PROCESSES: HashMap<u32, ProcessState> = HashMap::with_max_entries(16_384, 0);
 /// Only these processes are traced, where the `ONLY_TARGETS` switch is set.
 #[map]
-pub static TARGETS: HashMap<u32, u8> = HashMap::with_max_entries(1_024, 0);
+pub static TARGETS: HashMap<u32, u8> = HashMap::with_max_entries(16_384, 0);
 #[map]
 pub static FUNCTIONS: Array<FunctionSpec> = Array::with_max_entries(MAX_FUNCTIONS, 0);
 #[map]

@@ -37,6 +37,8 @@ constants! {
     KERNFS_NAME: u32 = 0;
     /// 1: trace only the processes in `TARGETS`.
     ONLY_TARGETS: u32 = 0;
+    /// 1: what a process in `TARGETS` forks becomes one.
+    FOLLOW_FORKS: u32 = 0;
     /// 1: take user stacks.
     WANT_STACKS: u32 = 1;
     /// Backlog, in bytes, at which the reader is woken.

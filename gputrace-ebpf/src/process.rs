@@ -17,8 +17,8 @@ use crate::{
     loss::{LostCall, lost},
     maps::{CONTROL, PROCESSES, TARGETS, THREADS},
     offsets::{
-        CGROUP_KN, CRED_UID, CSS_CGROUP, CSS_SET_CGROUP, KERNFS_NAME, ONLY_TARGETS, PID_LEVEL,
-        PID_NUMBERS, SIGNAL_LIVE, TASK_CGROUPS, TASK_COMM, TASK_CRED, TASK_EXIT_CODE,
+        CGROUP_KN, CRED_UID, CSS_CGROUP, CSS_SET_CGROUP, FOLLOW_FORKS, KERNFS_NAME, ONLY_TARGETS,
+        PID_LEVEL, PID_NUMBERS, SIGNAL_LIVE, TASK_CGROUPS, TASK_COMM, TASK_CRED, TASK_EXIT_CODE,
         TASK_GROUP_LEADER, TASK_PID, TASK_REAL_PARENT, TASK_SIGNAL, TASK_THREAD_PID, UPID_NR,
         UPID_SIZE,
     },
@@ -162,6 +162,7 @@ pub fn forked(parent: Kernel, child: Kernel) {
     if child_tgid != read_u32(child, TASK_PID.load()) {
         return; // a thread
     }
+    follow(tgid(parent), child, child_tgid);
     // SAFETY: only the key's presence matters.
     if unsafe { PROCESSES.get(tgid(parent)) }.is_none() {
         return;
@@ -169,6 +170,27 @@ pub fn forked(parent: Kernel, child: Kernel) {
     if enter(child_tgid, process_start(child)) {
         report(child, PROCESS_FORKED);
     }
+}
+
+/// What a target forks is a target, where that was asked for.
+#[inline(always)]
+fn follow(parent: u32, child: Kernel, child_tgid: u32) {
+    // SAFETY: only the key's presence matters.
+    if FOLLOW_FORKS.load() == 0 || unsafe { TARGETS.get(parent) }.is_none() {
+        return;
+    }
+    if TARGETS.insert(child_tgid, 1, 0).is_err() {
+        let cause = LossCause::LifecycleLost;
+        lost(child_tgid, process_start(child), cause, NOTHING);
+    }
+}
+
+/// The last thread of a process is exiting.
+#[inline(always)]
+fn is_last_thread(task: Kernel) -> bool {
+    // The count of live threads is taken down before the tracepoint; the last one finds 0.
+    let signal = read_pointer(task, TASK_SIGNAL.load());
+    read_u32(signal, SIGNAL_LIVE.load()) == 0
 }
 
 /// A process executed a new image: its other threads are gone, its leader has the tgid as PID.
@@ -194,12 +216,15 @@ pub fn thread_exits(task: Kernel) {
         call::never_returned(id);
         let _ = THREADS.remove(id);
     }
+    // A number that is used again is not that of a target any more.
+    // SAFETY: only the key's presence matters.
+    if ONLY_TARGETS.load() != 0 && unsafe { TARGETS.get(tgid) }.is_some() && is_last_thread(task) {
+        let _ = TARGETS.remove(tgid);
+    }
     let Some(process) = PROCESSES.get_ptr(tgid) else {
         return;
     };
-    // The count of live threads is taken down before the tracepoint; the last one finds 0.
-    let signal = read_pointer(task, TASK_SIGNAL.load());
-    if read_u32(signal, SIGNAL_LIVE.load()) != 0 {
+    if !is_last_thread(task) {
         return;
     }
     // SAFETY: a map value.

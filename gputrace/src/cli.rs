@@ -1,6 +1,6 @@
 //! The command line. One definition gives parser, help, man page and completions.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -37,16 +37,20 @@ Examples:
   sudo gputrace --leaks --user alice --min-size 16M --top 3
   sudo gputrace --json | jq -c 'select(.type == \"snapshot\") | .devices'
   sudo gputrace --json --events > trace.ndjson
+  sudo gputrace run -- python train.py       a command, from its first instruction to its end
   sudo gputrace record -o job.gputrace -p 4242
   gputrace report job.gputrace               the same report later, without root, on any machine
   gputrace doctor                            can this machine be traced, and what is missing
 
 Exit status: 0 done (also when ended by Ctrl-C), 1 leaks were found and --exit-code was given,
-2 it could not be done.";
+2 it could not be done. 'gputrace run --help' has those of run.";
 
 /// Other things to do.
 #[derive(Debug, Subcommand)]
 pub enum Subcommands {
+    /// Starts a command with the probes in place before its first instruction, and reports at its end
+    #[command(after_help = RUN)]
+    Run(Box<Run>),
     /// Traces and keeps what happened in a file, for `gputrace report`
     #[command(after_help = RECORD_EXAMPLES)]
     Record(Box<Record>),
@@ -74,11 +78,47 @@ pub enum Subcommands {
     },
 }
 
+const RUN: &str = "\
+The command and its descendants are traced; its input, output and environment are gputrace's own. \
+SIGTERM, SIGHUP and SIGINT are passed on to it, gputrace itself ends after it. The report comes at \
+its end, on standard output unless -o is given.
+
+With sudo the command runs as root. To run it as yourself, let it change the user:
+  sudo gputrace run -- sudo -E -u \"$USER\" python train.py
+
+Copies of libcuda in LD_LIBRARY_PATH and where the loader looks are probed before the command \
+starts, others as soon as they are mapped.
+
+Exit status: that of the command, 128 + N if signal N ended it; 1 if --exit-code was given, leaks \
+were found and the command's own is 0; 126 if it cannot be executed, 127 if it is not there; 125 if \
+gputrace could not do its part, where probing is impossible before the command is started.";
+
+/// Flags of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// How to trace.
+    #[command(flatten)]
+    pub trace: Trace,
+    /// Write the report (with --json, the stream) to this file
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        trailing_var_arg = true,
+        conflicts_with = "pids"
+    )]
+    pub command: Vec<OsString>,
+}
+
 const RECORD_EXAMPLES: &str = "\
 Examples:
   sudo gputrace record -o night.gputrace --duration 8h
   sudo gputrace record -o job.gputrace -p 4242 --leaks
                                              the report at the end as well
+  sudo gputrace record -o job.gputrace -- python train.py
+                                             a command; the exit status is that of 'gputrace run'
 
 What could not be written in time is counted and left out; tracing goes on.";
 
@@ -94,6 +134,9 @@ pub struct Record {
     /// How to trace.
     #[command(flatten)]
     pub trace: Trace,
+    /// Trace this command and its descendants only, as `gputrace run` does
+    #[arg(value_name = "CMD", trailing_var_arg = true, conflicts_with = "pids")]
+    pub command: Vec<OsString>,
 }
 
 const REPORT_EXAMPLES: &str = "\

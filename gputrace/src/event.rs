@@ -178,6 +178,22 @@ pub enum Event {
         /// The answer.
         sample: Evidence<Sample>,
     },
+    /// A copy of libcuda was probed while tracing.
+    Library {
+        /// When this was found out.
+        at: BootTime,
+        /// The copy.
+        library: Library,
+        /// Processes that had mapped it before it was probed.
+        processes: Vec<Pid>,
+    },
+    /// A copy of libcuda that was met while tracing is not probed.
+    NotProbed {
+        /// When this was found out.
+        at: BootTime,
+        /// The copy.
+        copy: NotProbed,
+    },
     /// Time has passed.
     Tick {
         /// Now.
@@ -743,10 +759,43 @@ pub struct Coverage {
     pub activity_not_counted: Option<String>,
     /// Only these processes are traced; none: all.
     pub targets: Vec<Pid>,
+    /// Whether the target is a command that gputrace started: its first instruction came after the
+    /// probes, and its descendants are traced as well.
+    pub command: bool,
+    /// How copies are noticed that processes map while tracing.
+    pub discovery: String,
     /// Copies of libcuda that are probed.
     pub libraries: Vec<Library>,
     /// Copies of libcuda that are not, with the reason.
     pub not_probed: Vec<NotProbed>,
+    /// Processes that had mapped a copy before it was probed, while tracing: what they did until
+    /// then was not seen.
+    pub late_processes: Vec<LateProcess>,
+}
+
+/// A process that had mapped a copy of libcuda before that was probed.
+#[derive(
+    Clone,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    BorshSerialize,
+    BorshDeserialize,
+)]
+pub struct LateProcess {
+    /// PID in the initial PID namespace.
+    pub tgid: u32,
+    /// Start in clock ticks since boot.
+    #[serde(with = "as_text")]
+    #[schemars(with = "Decimal")]
+    pub start_ticks: u64,
+    /// Path of the copy.
+    pub library: String,
+    /// From when on its calls are seen.
+    pub probed_at: BootTime,
 }
 
 /// A probed copy of libcuda.
@@ -772,6 +821,8 @@ pub struct Library {
     #[serde(with = "as_text")]
     #[schemars(with = "Decimal")]
     pub inode: u64,
+    /// Since when it is probed; `null`: since before tracing began.
+    pub probed_at: Option<BootTime>,
     /// Functions that are probed.
     #[borsh(deserialize_with = "crate::recording::known_functions")]
     pub functions: Vec<ProbedFunction>,
@@ -838,6 +889,8 @@ pub struct NotProbed {
     pub path: String,
     /// Why.
     pub reason: String,
+    /// PIDs of processes that were seen with it.
+    pub processes: Vec<u32>,
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ impl Kept {
         let summary = loop {
             tokio::select! {
                 summary = &mut written => break summary,
-                asked = signals.next() => if asked == Asked::End && began.elapsed() > SAME_SIGNAL {
+                asked = signals.next() => if matches!(asked, Asked::End(_)) && began.elapsed() > SAME_SIGNAL {
                     return Err(KeepError::Impatient { file });
                 },
             }

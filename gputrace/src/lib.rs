@@ -14,6 +14,7 @@ pub mod event;
 pub mod evidence;
 pub mod identity;
 pub mod keep;
+pub mod launch;
 pub mod ledger;
 pub mod output;
 pub mod recorded;

@@ -9,19 +9,34 @@ use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser as _};
 use gputrace::{
     cli::{Cli, Subcommands, Trace},
-    doctor, recorded,
+    doctor, launch, recorded,
     report::Report,
     sensors,
-    trace::{self, Ended},
+    trace::{self, Ended, Job, TraceError},
 };
 
 /// Findings, where `--exit-code` was given.
 const FINDINGS: u8 = 1;
 /// It could not be done.
 const FAILED: u8 = 2;
+/// The same where a command was to be run: other statuses are the command's.
+const RUN_FAILED: u8 = 125;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && std::env::args_os().nth(1) == Some("run".into()) => {
+            // Nobody to tell if stderr is closed.
+            let _ = error.print();
+            return ExitCode::from(RUN_FAILED);
+        }
+        Err(error) => error.exit(),
+    };
+    let has_command = match &cli.command {
+        Some(Subcommands::Run(_)) => true,
+        Some(Subcommands::Record(flags)) => !flags.command.is_empty(),
+        _ => false,
+    };
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("GPUTRACE_LOG")
@@ -32,11 +47,15 @@ fn main() -> ExitCode {
         .init();
     match run(&cli) {
         Ok(code) => code,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) && !has_command => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody to tell if stderr is closed.
             let _ = writeln!(io::stderr(), "gputrace: {}", told(&error));
-            ExitCode::from(FAILED)
+            ExitCode::from(match error.downcast_ref() {
+                Some(TraceError::Command { source, .. }) => launch::exit_code_of_failure(source),
+                _ if has_command => RUN_FAILED,
+                _ => FAILED,
+            })
         }
     }
 }
@@ -47,12 +66,26 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Subcommands::Doctor(flags)) => {
             doctor::run(flags, &mut io::stdout().lock()).context("the output could not be written")
         }
+        Some(Subcommands::Run(flags)) => trace(
+            &flags.trace,
+            Job {
+                command: flags.command.clone(),
+                output: flags.output.clone(),
+                report: true,
+                ..Job::default()
+            },
+        ),
         Some(Subcommands::Record(flags)) => trace(
             &flags.trace,
-            Some(trace::Keep {
-                file: flags.output.clone(),
-                force: flags.force,
-            }),
+            Job {
+                keep: Some(trace::Keep {
+                    file: flags.output.clone(),
+                    force: flags.force,
+                }),
+                command: flags.command.clone(),
+                report: flags.trace.leaks,
+                ..Job::default()
+            },
         ),
         Some(Subcommands::Report(flags)) => {
             let report = recorded::run(flags)?;
@@ -76,7 +109,11 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
                      'gputrace --help' has examples"
                 );
             }
-            trace(&cli.trace, None)
+            let job = Job {
+                report: true,
+                ..Job::default()
+            };
+            trace(&cli.trace, job)
         }
     }
 }
@@ -99,17 +136,19 @@ fn code(report: &Report, exit_code: bool) -> ExitCode {
     }
 }
 
-fn trace(flags: &Trace, keep: Option<trace::Keep>) -> anyhow::Result<ExitCode> {
+fn trace(flags: &Trace, job: Job) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("no runtime for asynchronous work")?;
-    let ended = runtime.block_on(trace::run(flags, keep));
+    let result = runtime.block_on(trace::run(flags, job));
     // A call that hangs in the driver must not keep the prompt away.
     runtime.shutdown_background();
-    Ok(match ended? {
-        Ended::Report(report) => code(&report, flags.exit_code),
-        Ended::PipeClosed => ExitCode::SUCCESS,
+    let (ended, status) = result?;
+    let command = status.map_or(0, launch::exit_code);
+    Ok(match ended {
+        Ended::Report(report) if command == 0 => code(&report, flags.exit_code),
+        Ended::Report(_) | Ended::PipeClosed => ExitCode::from(command),
     })
 }
 

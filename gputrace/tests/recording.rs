@@ -121,6 +121,7 @@ fn story() -> Vec<Vec<Event>> {
                 path: "/usr/lib/libcuda.so.1".to_owned(),
                 device: 1,
                 inode: 2,
+                probed_at: None,
                 functions: ["cuMemAlloc_v2", "cuMemFree_v2"]
                     .map(|symbol| ProbedFunction {
                         function: function(symbol),

@@ -10,9 +10,9 @@ use gputrace::{
     cuda::FunctionId,
     doctor::{Check, Diagnosis, FoundLibrary, State},
     event::{
-        ActivityCount, ActivitySeen, BootTime, Call, Coverage, Event, Exit, ExitSource, Library,
-        Losses, MissingFunction, Module, NotProbed, Op, Outcome, Pid, ProbedFunction, ProcessSeen,
-        Sighting, StackId,
+        ActivityCount, ActivitySeen, BootTime, Call, Coverage, Event, Exit, ExitSource,
+        LateProcess, Library, Losses, MissingFunction, Module, NotProbed, Op, Outcome, Pid,
+        ProbedFunction, ProcessSeen, Sighting, StackId,
     },
     evidence::Evidence,
     ledger::{Ledger, Limits},
@@ -59,6 +59,7 @@ fn library() -> Library {
         path: "/usr/lib/libcuda.so.1".to_owned(),
         device: u64::MAX,
         inode: u64::MAX,
+        probed_at: Some(BootTime(u64::MAX)),
         functions: FunctionId::all()
             .map(|function| ProbedFunction {
                 function,
@@ -82,10 +83,19 @@ fn coverage() -> Coverage {
         stacks: "taken at each allocation".to_owned(),
         activity_not_counted: Some("not counted: --no-activity".to_owned()),
         targets: vec![PID],
+        command: true,
+        discovery: "as they are mapped".to_owned(),
         libraries: vec![library()],
         not_probed: vec![NotProbed {
             path: "/x".to_owned(),
             reason: "not an ELF file".to_owned(),
+            processes: vec![u32::MAX],
+        }],
+        late_processes: vec![LateProcess {
+            tgid: 1,
+            start_ticks: u64::MAX,
+            library: "/x".to_owned(),
+            probed_at: BootTime(u64::MAX),
         }],
     }
 }
@@ -359,9 +369,18 @@ fn events() -> Vec<Event> {
             at: BootTime(109 * SECOND),
             sample: Evidence::not_available("no driver"),
         },
-        Event::Stopped {
+        Event::Library {
             at: BootTime(110 * SECOND),
-            by: EndedBy::TargetsEnded,
+            library: library(),
+            processes: vec![PID],
+        },
+        Event::NotProbed {
+            at: BootTime(110 * SECOND),
+            copy: coverage().not_probed.remove(0),
+        },
+        Event::Stopped {
+            at: BootTime(111 * SECOND),
+            by: EndedBy::Signal,
         },
     ]);
     events
@@ -410,9 +429,11 @@ fn kind(event: &Event) -> usize {
         },
         Event::Activity(_) => 35,
         Event::Stopped { .. } => 36,
+        Event::Library { .. } => 37,
+        Event::NotProbed { .. } => 38,
     }
 }
-const KINDS: usize = 37;
+const KINDS: usize = 39;
 
 /// Reports as the events go on: an empty one, of a leaking process, and of an ended one.
 fn reports() -> [Report; 3] {

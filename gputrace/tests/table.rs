@@ -98,10 +98,13 @@ fn started() -> Event {
             stacks: "taken at each allocation".to_owned(),
             activity_not_counted: None,
             targets: Vec::new(),
+            command: false,
+            discovery: "as they are mapped".to_owned(),
             libraries: vec![Library {
                 path: "/usr/lib/libcuda.so.1".to_owned(),
                 device: 1,
                 inode: 2,
+                probed_at: None,
                 functions: vec![ProbedFunction {
                     function: function("cuMemAlloc_v2"),
                     offset: 10,
@@ -113,7 +116,9 @@ fn started() -> Event {
             not_probed: vec![NotProbed {
                 path: "/opt/old/libcuda.so.1".to_owned(),
                 reason: "it is no ELF file".to_owned(),
+                processes: vec![77],
             }],
+            late_processes: Vec::new(),
         },
     }
 }

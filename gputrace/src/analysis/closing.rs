@@ -119,9 +119,9 @@ pub fn free_on_device_of(sample: &Evidence<Sample>, tgid: u32) -> Evidence<u64> 
 }
 
 /// Whether a process began under tracing: all its calls were seen. It is not, where that is not
-/// known.
+/// known, or where its copy of libcuda was probed only after it had mapped it.
 pub fn began_under_tracing(ledger: &Ledger, process: &Process) -> bool {
-    process.began_after(ledger.started())
+    ledger.saw_from_the_start(process)
 }
 
 /// The closing sum of a process.
@@ -143,7 +143,8 @@ pub fn process(ledger: &Ledger, process: &Process) -> (Evidence<u64>, Closing) {
         Evidence::Value(0)
     } else {
         Evidence::not_available(
-            "the process ran before tracing began: what it held then is part of 'other'",
+            "the process ran before its copy of libcuda was probed: what it held then is part of \
+             'other'",
         )
     };
     (

@@ -150,13 +150,18 @@ pub fn libcuda(machine: &Machine) -> Libraries {
             continue;
         }
         let mapped_by = library.mapped_by.clone();
+        let processes = mapped_by.clone();
         let path = library.display.clone();
         match libraries::target(library) {
             Ok(target) => found.push(FoundLibrary {
                 library: target.library,
                 mapped_by,
             }),
-            Err(reason) => not_probed.push(NotProbed { path, reason }),
+            Err(reason) => not_probed.push(NotProbed {
+                path,
+                reason,
+                processes,
+            }),
         }
     }
     Libraries {
@@ -176,6 +181,17 @@ fn judge_libcuda(found: &[FoundLibrary], not_probed: &[NotProbed], is_blind: boo
         .state(State::Unknown)
         .advice("run doctor as root, or name a copy: gputrace doctor --libcuda PATH");
     }
+    if found.is_empty() && not_probed.is_empty() {
+        return check(
+            "there is no copy of libcuda.so yet".to_owned(),
+            "Its functions are what is traced",
+        )
+        .state(State::Warning)
+        .advice(
+            "nothing, if containers bring their own: a copy is probed as soon as a process maps \
+             it. Else install NVIDIA's driver, or name a copy: gputrace doctor --libcuda PATH",
+        );
+    }
     if found.is_empty() {
         return check(
             "no copy of libcuda.so can be probed".to_owned(),
@@ -183,8 +199,8 @@ fn judge_libcuda(found: &[FoundLibrary], not_probed: &[NotProbed], is_blind: boo
         )
         .state(State::Missing)
         .advice(
-            "install NVIDIA's driver, start a CUDA program so that its copy is found, or name \
-             one: gputrace doctor --libcuda PATH",
+            "see below why; install NVIDIA's driver, or name another copy: gputrace doctor \
+             --libcuda PATH",
         );
     }
     let functions = found.iter().flat_map(|it| &it.library.functions);
@@ -343,6 +359,7 @@ mod tests {
                 path: "/lib/libcuda.so.1".to_owned(),
                 device: 1,
                 inode: 2,
+                probed_at: None,
                 functions: FunctionId::all()
                     .skip(missing)
                     .map(|function| ProbedFunction {
@@ -367,7 +384,7 @@ mod tests {
     #[test]
     fn libcuda_is_as_good_as_its_placements() {
         let state = |found: &[FoundLibrary]| judge_libcuda(found, &[], false).state;
-        assert_eq!(state(&[]), State::Missing);
+        assert_eq!(state(&[]), State::Warning);
         assert_eq!(state(&[library(true, 0)]), State::Ok);
         assert_eq!(
             state(&[library(true, 0), library(false, 0)]),
@@ -377,7 +394,9 @@ mod tests {
         let hidden = [NotProbed {
             path: "/x".to_owned(),
             reason: "denied".to_owned(),
+            processes: vec![7],
         }];
+        assert_eq!(judge_libcuda(&[], &hidden, false).state, State::Missing);
         // What cannot be seen is not missing.
         assert_eq!(judge_libcuda(&[], &hidden, true).state, State::Unknown);
         let check = judge_libcuda(&[library(true, 0)], &hidden, true);

@@ -3,7 +3,7 @@
 use std::{fmt, iter};
 
 use super::diagnosis::{Check, Diagnosis, FoundLibrary, State};
-use crate::render::table::Style;
+use crate::{render::table::Style, units::counted};
 
 /// Columns of the state and of the name, each with the blank behind it.
 const STATE: usize = 9;
@@ -32,7 +32,11 @@ impl fmt::Display for Shown<'_> {
                     self.library(f, library)?;
                 }
                 for it in &self.diagnosis.not_probed {
-                    let line = format!("not probed: {}: {}", it.path, it.reason);
+                    let processes = match it.processes.len() {
+                        0 => String::new(),
+                        n => format!(" ({})", counted(n as u64, "process")),
+                    };
+                    let line = format!("not probed: {}: {}{processes}", it.path, it.reason);
                     self.text(f, [0, 2], "", &line)?;
                 }
             }

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod allocations;
+mod coverage;
 mod growth;
 mod homes;
 mod limits;
@@ -11,6 +12,7 @@ mod vmm;
 
 use std::collections::VecDeque;
 
+use coverage::Covered;
 use hashbrown::HashMap;
 
 pub use accounts::{Account, Accounts, Amount};
@@ -50,7 +52,7 @@ pub struct Ledger {
     limits: Limits,
     started: BootTime,
     wall_ns: u64,
-    coverage: Coverage,
+    covered: Covered,
     now: BootTime,
     processes: HashMap<Pid, Process>,
     ended: VecDeque<Pid>,
@@ -74,7 +76,7 @@ impl Ledger {
             limits,
             started: BootTime(0),
             wall_ns: 0,
-            coverage: Coverage::default(),
+            covered: Covered::default(),
             now: BootTime(0),
             processes: HashMap::new(),
             ended: VecDeque::new(),
@@ -99,7 +101,7 @@ impl Ledger {
                 wall_ns,
                 coverage,
             } => {
-                self.coverage = coverage.clone();
+                self.covered.start(coverage);
                 self.started = *at;
                 self.wall_ns = *wall_ns;
                 self.advance(*at);
@@ -113,6 +115,7 @@ impl Ledger {
                 if seen.sighting == Sighting::Executed {
                     self.modules.remove(&seen.pid);
                     self.sharing.ended(seen.pid, seen.at);
+                    self.covered.executed(seen.pid);
                 }
             }
             Event::CommandLine { pid, command } => {
@@ -152,6 +155,18 @@ impl Ledger {
                 self.advance(*at);
                 self.devices = sample.clone();
             }
+            Event::Library {
+                at,
+                library,
+                processes,
+            } => {
+                self.advance(*at);
+                self.covered.library(*at, library, processes);
+            }
+            Event::NotProbed { at, copy } => {
+                self.advance(*at);
+                self.covered.not_probed(copy);
+            }
             Event::Tick { at } => {
                 self.advance(*at);
                 let horizon = BootTime(self.now.0.saturating_sub(self.limits.await_free_ns));
@@ -190,7 +205,10 @@ impl Ledger {
         self.advance(call.returned);
         let room = self.live_allocations < self.limits.live_allocations;
         let max_sites = self.limits.sites_per_process;
-        let started = self.started;
+        let from_the_start = self
+            .processes
+            .get(&call.pid)
+            .is_some_and(|process| self.saw_from_the_start(process));
         if self.closes_one_of_several(call) {
             return;
         }
@@ -201,7 +219,7 @@ impl Ledger {
         let around = Circumstances {
             room,
             max_sites,
-            from_the_start: process.began_after(started),
+            from_the_start,
         };
         let before = process.live_len();
         let given_up = process.call(call, around);
@@ -353,7 +371,18 @@ impl Ledger {
     /// What is probed.
     #[must_use]
     pub const fn coverage(&self) -> &Coverage {
-        &self.coverage
+        self.covered.coverage()
+    }
+
+    /// Whether every call of a process was seen: it began under tracing, and its copy of libcuda was
+    /// probed before it mapped it. `false` where that is not known.
+    #[must_use]
+    pub fn saw_from_the_start(&self, process: &Process) -> bool {
+        let seen = process.identity.seen.as_ref();
+        seen.is_some_and(|seen| {
+            self.covered
+                .from_the_start(process.pid, seen.started, self.started)
+        })
     }
 
     /// Executable mappings of a process, as they were last read.

@@ -227,13 +227,6 @@ impl Process {
         }
     }
 
-    /// Whether it began after that moment, as far as that is known.
-    #[must_use]
-    pub fn began_after(&self, moment: BootTime) -> bool {
-        let seen = self.identity.seen.as_ref();
-        seen.is_some_and(|seen| seen.started >= moment)
-    }
-
     /// How it ended; `None` while it runs.
     #[must_use]
     pub const fn ended(&self) -> Option<Ended> {

@@ -10,7 +10,7 @@ use super::recording;
 use crate::{
     analysis::{Kind, Verdict},
     cuda::result_name,
-    event::Losses,
+    event::{Library, Losses},
     evidence::Evidence,
     report::{
         ActivityReport, DeviceReport, EndedBy, ProcessReport, ProcessState, Report, SiteReport,
@@ -43,6 +43,7 @@ impl fmt::Display for Table<'_> {
         for line in report.recording.iter().flat_map(recording::lines) {
             writeln!(f, "INCOMPLETE: {line}.")?;
         }
+        self.coverage(f)?;
         self.losses(f)?;
         self.devices(f)?;
         if report.processes.is_empty() {
@@ -73,21 +74,37 @@ impl Table<'_> {
             Some(EndedBy::RecordingBreaksOff) => ", where the recording breaks off",
             None => "",
         };
-        let libraries = report.coverage.libraries.len();
-        let functions: usize = report
-            .coverage
-            .libraries
-            .iter()
-            .map(|l| l.functions.len())
-            .sum();
         writeln!(
             f,
-            "gputrace: {} from {}{why}; {} in {} of libcuda",
+            "gputrace: {} from {}{why}",
             show_duration(report.duration_ns),
             short_time(&report.started),
-            counted(functions as u64, "function"),
-            counted(libraries as u64, "copy"),
         )
+    }
+
+    /// What is probed, and what is not.
+    fn coverage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let coverage = &self.report.coverage;
+        writeln!(f, "probes: {}", probed(&coverage.libraries))?;
+        let late = &coverage.late_processes;
+        if !late.is_empty() {
+            let pids: Vec<String> = late.iter().map(|it| it.tgid.to_string()).take(8).collect();
+            let more = if late.len() > pids.len() { ", ..." } else { "" };
+            writeln!(
+                f,
+                "seen in part: {} had mapped a copy before it was probed (PID {}{more})",
+                counted(late.len() as u64, "process"),
+                pids.join(", "),
+            )?;
+        }
+        for it in &coverage.not_probed {
+            let processes = match it.processes.len() {
+                0 => String::new(),
+                n => format!(" ({})", counted(n as u64, "process")),
+            };
+            writeln!(f, "not looked at: {}: {}{processes}", it.path, it.reason)?;
+        }
+        Ok(())
     }
 
     fn losses(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,13 +152,6 @@ impl Table<'_> {
                 f,
                 "GIVEN UP: {} calls of processes beyond the limit.",
                 given_up.calls
-            )?;
-        }
-        for not_probed in &self.report.coverage.not_probed {
-            writeln!(
-                f,
-                "not looked at: {}: {}",
-                not_probed.path, not_probed.reason
             )?;
         }
         Ok(())
@@ -578,6 +588,34 @@ impl Table<'_> {
             Kind::Uncertain | Kind::GrowingTooEarly => Color::Yellow,
             Kind::GrewAndFlat | Kind::ReservedAtStart | Kind::Balanced => Color::Green,
         })
+    }
+}
+
+/// Copies of libcuda in a few words.
+fn probed(libraries: &[Library]) -> String {
+    let whole = libraries.iter().filter(|it| it.missing.is_empty());
+    let lacking: Vec<usize> = libraries
+        .iter()
+        .map(|it| it.missing.len())
+        .filter(|&missing| missing > 0)
+        .collect();
+    let mut parts = Vec::new();
+    if let Some(functions) = whole.map(|it| it.functions.len()).max() {
+        parts.push(format!("all {}", counted(functions as u64, "function")));
+    }
+    let most = lacking.iter().max().copied().unwrap_or(0);
+    match lacking.len() {
+        0 => {}
+        1 => parts.push(format!("1 lacks {most}, gputrace doctor lists them")),
+        n => parts.push(format!("{n} lack up to {most}, gputrace doctor lists them")),
+    }
+    match libraries.len() {
+        0 => "no copy of libcuda was there".to_owned(),
+        n => format!(
+            "{} of libcuda ({})",
+            counted(n as u64, "copy"),
+            parts.join("; ")
+        ),
     }
 }
 

@@ -31,15 +31,19 @@ pub struct Target {
 pub struct Targets {
     /// Libraries to be probed.
     pub targets: Vec<Target>,
-    /// Libraries that cannot be, and processes that could not be looked into.
-    pub not_probed: Vec<NotProbed>,
+    /// Libraries that cannot be.
+    pub refused: Vec<NotProbed>,
+    /// What could not be looked at, and may hide a library.
+    pub unreadable: Vec<NotProbed>,
 }
 
-/// Looks for the copies of libcuda: the ones that the user named, or else all.
+/// Looks for the copies of libcuda: the ones that the user named, or else all, those in
+/// `directories` first.
 #[must_use]
-pub fn find(explicit: &[PathBuf]) -> Targets {
+pub fn find(explicit: &[PathBuf], directories: Vec<PathBuf>) -> Targets {
     let search = Search {
         explicit: explicit.to_vec(),
+        directories,
         standard_places: explicit.is_empty(),
         ..Search::default()
     };
@@ -53,14 +57,18 @@ pub fn find(explicit: &[PathBuf]) -> Targets {
         discover_in(&search, Vec::new())
     };
     let mut found = Targets {
-        targets: Vec::new(),
-        not_probed: unreadable.into_iter().map(not_looked_at).collect(),
+        unreadable: unreadable.into_iter().map(not_looked_at).collect(),
+        ..Targets::default()
     };
     for library in libraries {
-        let path = library.display.clone();
+        let (path, processes) = (library.display.clone(), library.mapped_by.clone());
         match target(library) {
             Ok(target) => found.targets.push(target),
-            Err(reason) => found.not_probed.push(NotProbed { path, reason }),
+            Err(reason) => found.refused.push(NotProbed {
+                path,
+                reason,
+                processes,
+            }),
         }
     }
     found
@@ -124,6 +132,7 @@ pub fn target(found: Found) -> Result<Target, String> {
         path: found.display.clone(),
         device: found.device,
         inode: found.inode,
+        probed_at: None,
         functions: probed,
         missing,
     };
@@ -137,13 +146,9 @@ pub fn target(found: Found) -> Result<Target, String> {
 /// What could not be looked at, in words.
 #[must_use]
 pub fn not_looked_at(it: Unreadable) -> NotProbed {
-    let reason = match it.pids.len() {
-        0 => it.reason,
-        1 => format!("{} (1 process)", it.reason),
-        n => format!("{} ({n} processes)", it.reason),
-    };
     NotProbed {
         path: it.what,
-        reason,
+        reason: it.reason,
+        processes: it.pids,
     }
 }

@@ -107,6 +107,8 @@ pub enum BpfError {
 pub struct Settings {
     /// Trace only these processes; none: all.
     pub targets: Vec<u32>,
+    /// Trace the descendants of the targets as well, from their fork on.
+    pub follow: bool,
     /// Take user stacks of allocations.
     pub stacks: bool,
     /// Count launches, copies and synchronisations.
@@ -121,6 +123,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             targets: Vec::new(),
+            follow: false,
             stacks: true,
             activity: true,
             ring_bytes: 16 << 20,
@@ -175,6 +178,7 @@ impl Programs {
         let constants = offsets::read(&btf, Path::new("/proc/cgroups"))?;
         let ring = u64::from(settings.ring_bytes);
         let only_targets = u32::from(!settings.targets.is_empty());
+        let follow = u32::from(settings.follow);
         let want_stacks = u32::from(settings.stacks);
         let (wake_at, congested_at) = (ring / 64, ring / 4 * 3);
         // The last quarter of the ring is shared out: to 64 processes at once.
@@ -185,6 +189,7 @@ impl Programs {
         }
         loader
             .override_global("ONLY_TARGETS", &only_targets, true)
+            .override_global("FOLLOW_FORKS", &follow, true)
             .override_global("WANT_STACKS", &want_stacks, true)
             .override_global("WAKE_AT", &wake_at, true)
             .override_global("CONGESTED_AT", &congested_at, true)

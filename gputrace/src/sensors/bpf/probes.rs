@@ -10,6 +10,7 @@ use aya::programs::{
 use super::{
     BpfError, OBJECT, Programs, Release, mentions_permission,
     multi::{MultiLink, MultiPrograms, Point},
+    refused,
 };
 use crate::cuda::FunctionId;
 
@@ -68,7 +69,7 @@ pub struct Probe {
     pub offset: u64,
 }
 
-/// Probes in place. Dropping it takes them out: at once for `uprobe.multi`, else 0.1 s for each
+/// Probes in place, from [`Programs::prepare`]. Dropping it takes them out: at once for `uprobe.multi`, else 0.1 s for each
 /// perf event.
 #[derive(Debug, Default)]
 pub struct Probes {
@@ -92,6 +93,47 @@ impl Programs {
         self.settings
             .method
             .unwrap_or(AttachMethod::best(self.release))
+    }
+
+    /// Loads the programs that probes run, before [`Programs::start`]: a library may be probed at
+    /// any time later.
+    ///
+    /// # Errors
+    /// Where the kernel refuses them.
+    pub fn prepare(&mut self) -> Result<Probes, BpfError> {
+        let mut probes = Probes::default();
+        let rows = match self.method() {
+            AttachMethod::UprobeMulti => {
+                let programs = MultiPrograms::load(OBJECT, &self.ebpf)
+                    .map_err(|source| BpfError::Multi(Box::new(source)))?;
+                probes.multi = Some(programs);
+                return Ok(probes);
+            }
+            AttachMethod::PerfEvent => vec![String::new()],
+            AttachMethod::PerfEventCopies => FunctionId::all()
+                .filter(|function| !function.is_counted_only())
+                .map(|function| format!("_{}", function.row()))
+                .collect(),
+        };
+        for row in rows {
+            for name in ["call_enter", "call_return"] {
+                self.uprobe(&format!("{name}{row}"))?;
+            }
+        }
+        Ok(probes)
+    }
+
+    /// A program for perf events, loaded.
+    fn uprobe(&mut self, name: &str) -> Result<&mut UProbe, BpfError> {
+        let program: &mut UProbe = self
+            .ebpf
+            .program_mut(name)
+            .and_then(|program| program.try_into().ok())
+            .ok_or_else(|| BpfError::Missing(name.to_owned()))?;
+        if program.fd().is_err() {
+            program.load().map_err(refused(name))?;
+        }
+        Ok(program)
     }
 
     /// Probes a library's functions. A failure is final: no other method is tried in its place.
@@ -139,7 +181,7 @@ impl Programs {
     /// A single target: only its own memory is changed, no other process pays for the probes.
     fn only_target(&self) -> Option<u32> {
         match *self.settings.targets.as_slice() {
-            [pid] => Some(pid),
+            [pid] if !self.settings.follow => Some(pid),
             _ => None,
         }
     }
@@ -155,12 +197,10 @@ impl Programs {
             path: path.to_owned(),
             source: Box::new(source),
         };
-        let programs = match &probes.multi {
-            Some(programs) => programs,
-            None => probes
-                .multi
-                .insert(MultiPrograms::load(OBJECT, &self.ebpf).map_err(failed)?),
-        };
+        let programs = probes
+            .multi
+            .as_ref()
+            .ok_or_else(|| BpfError::Missing("call_enter for uprobe.multi".to_owned()))?;
         let points = |at: &[Probe]| -> Vec<Point> {
             at.iter()
                 .map(|probe| Point {
@@ -197,19 +237,8 @@ impl Programs {
                 } else {
                     (format!("{name}_{row}"), None)
                 };
-                let program: &mut UProbe = self
-                    .ebpf
-                    .program_mut(&name)
-                    .and_then(|program| program.try_into().ok())
-                    .ok_or_else(|| BpfError::Missing(name.clone()))?;
-                if program.fd().is_err() {
-                    program.load().map_err(|source| BpfError::Program {
-                        program: name.clone(),
-                        source: Box::new(source),
-                    })?;
-                }
                 let location = UProbeAttachLocation::AbsoluteOffset(probe.offset);
-                program
+                self.uprobe(&name)?
                     .attach(UProbeAttachPoint { location, cookie }, path, scope)
                     .map_err(|source| {
                         if mentions_permission(&source) {

@@ -17,7 +17,7 @@ use gputrace_ebpf::{
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{BpfError, Probes, Programs, translate};
+use super::{BpfError, Programs, translate};
 use crate::{
     clock::{self, Moment},
     event::{self, Pid},
@@ -50,7 +50,7 @@ pub struct RecordedLoss {
     pub losses: event::Losses,
 }
 
-/// The reading side of the programs. Dropping it takes the probes out.
+/// The reading side of the programs. The probes are on the other side: [`Programs`].
 pub struct Reader {
     ring: RingBuf<MapData>,
     stacks: StackTraceMap<MapData>,
@@ -65,17 +65,15 @@ pub struct Reader {
     /// Bytes read since the last episode began.
     read_bytes: u64,
     ring_bytes: u64,
-    probes: Probes,
-    _programs: Programs,
 }
 
 impl Programs {
-    /// Starts the programs: every probe is in place. Returns the moment from which on they see every
-    /// call.
+    /// Starts the programs: every probe is in place, of those that can be by now. Returns the moment
+    /// from which on they see every call.
     ///
     /// # Errors
     /// Where a map cannot be used.
-    pub fn start(mut self, probes: Probes) -> Result<(Reader, Moment), BpfError> {
+    pub fn start(&mut self) -> Result<(Reader, Moment), BpfError> {
         let mut take = |name: &'static str| {
             self.ebpf
                 .take_map(name)
@@ -99,8 +97,6 @@ impl Programs {
             episode: 0,
             read_bytes: 0,
             ring_bytes: u64::from(self.settings.ring_bytes),
-            probes,
-            _programs: self,
         };
         reader
             .control
@@ -232,12 +228,6 @@ impl Reader {
         self.seen_activity = seen;
         new.sort_by_key(|it| it.pid);
         Ok(new)
-    }
-
-    /// The probes in place.
-    #[must_use]
-    pub const fn probes(&self) -> &Probes {
-        &self.probes
     }
 }
 

@@ -28,7 +28,7 @@ use nix::{
 
 use super::{
     elf::{ElfError, open_regular, reopen_regular},
-    loader::{LIBCUDA, standard_paths},
+    loader::{LIBCUDA, libraries_in, standard_paths},
     maps::{file_name, parse_maps_line},
 };
 use crate::identity::{
@@ -47,6 +47,8 @@ const MAX_STUCK: usize = 8;
 pub struct Search {
     /// Paths that the user named; they come first, and their absence is reported.
     pub explicit: Vec<PathBuf>,
+    /// Directories to look into as well, in the order of `LD_LIBRARY_PATH`.
+    pub directories: Vec<PathBuf>,
     /// Whether to look where the dynamic loader would.
     pub standard_places: bool,
     /// The processes whose mappings are looked at.
@@ -62,6 +64,7 @@ impl Default for Search {
     fn default() -> Self {
         Self {
             explicit: Vec::new(),
+            directories: Vec::new(),
             standard_places: true,
             procfs: Procfs::default(),
             root: PathBuf::from("/"),
@@ -113,6 +116,11 @@ impl Library {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
+    /// Which file it is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
     /// Whether both are the same file, so that a probe in one is a probe in the other.
     pub fn is_same_file(&self, other: &Self) -> bool {
         self.identity.same(&other.identity)
@@ -160,6 +168,11 @@ pub fn discover_in(search: &Search, mut pids: Vec<u32>) -> Discovery {
     let mut discovery = Discovery::default();
     for path in &search.explicit {
         discovery.add_path(path, Source::Explicit);
+    }
+    for directory in &search.directories {
+        for path in libraries_in(directory) {
+            discovery.add_path(&path, Source::Standard);
+        }
     }
     if search.standard_places {
         for path in standard_paths(&search.root) {
@@ -303,9 +316,10 @@ impl Opened {
 /// On overlayfs (the file system of most containers) device and inode are not enough: a file of an
 /// image that several containers share has in each of them another device number, while the kernel
 /// puts the probe into the one file below. Its inode number, size and times are those of the file
-/// below as well, and a copy has another inode and another time of change.
-#[derive(Clone, Copy, Debug)]
-struct Identity {
+/// below as well, and a copy has another inode and another time of change. (With `xino` the upper
+/// bits of the inode number say in which layer the file lies.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
     device: u64,
     inode: u64,
     size: u64,
@@ -332,8 +346,16 @@ impl Identity {
         }
     }
 
-    fn same(&self, other: &Self) -> bool {
-        let below = |id: &Self| (id.inode, id.size, id.modified, id.changed);
+    /// Whether its inode has this number.
+    pub fn is_inode(&self, inode: u64) -> bool {
+        self.inode == inode
+    }
+
+    /// Whether both are the same file, so that a probe in one is a probe in the other.
+    pub fn same(&self, other: &Self) -> bool {
+        /// Without the bits that overlayfs takes for the layer: up to 11 of them, for 500 layers.
+        const INODE: u64 = (1 << 52) - 1;
+        let below = |id: &Self| (id.inode & INODE, id.size, id.modified, id.changed);
         (self.device, self.inode) == (other.device, other.inode)
             || (self.overlay || other.overlay) && below(self) == below(other)
     }
@@ -348,6 +370,14 @@ struct Mapped {
     deleted: bool,
     /// The name of its first mapping in `/proc/PID/map_files`.
     range: (u64, u64),
+}
+
+/// Whether a process has mapped a copy of libcuda.
+///
+/// # Errors
+/// Why its mappings cannot be read.
+pub fn has_mapped(procfs: &Procfs, pid: u32) -> Result<bool, String> {
+    mapped_by(procfs, pid).map(|mapped| !mapped.is_empty())
 }
 
 /// The libraries that a process has mapped; none if it is gone.

@@ -56,19 +56,24 @@ pub fn standard_paths(root: &Path) -> Vec<PathBuf> {
         })
         .collect();
     for directory in DIRECTORIES {
-        let Ok(entries) = fs::read_dir(root.join(directory)) else {
-            continue;
-        };
-        let mut found: Vec<PathBuf> = entries
-            .flatten()
-            .filter(|entry| entry.file_name().as_bytes().starts_with(LIBCUDA))
-            .map(|entry| entry.path())
-            .collect();
-        // The order of a directory is arbitrary; answers should not be.
-        found.sort();
-        paths.extend(found);
+        paths.extend(libraries_in(&root.join(directory)));
     }
     paths
+}
+
+/// What is called like the library in a directory; nothing if that cannot be read.
+pub fn libraries_in(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let mut found: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| entry.file_name().as_bytes().starts_with(LIBCUDA))
+        .map(|entry| entry.path())
+        .collect();
+    // The order of a directory is arbitrary; answers should not be.
+    found.sort();
+    found
 }
 
 /// The 64-bit x86 libraries in a loader's cache: (name, path), in its order. Anything that is not a

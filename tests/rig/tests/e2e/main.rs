@@ -4,10 +4,13 @@
 //! The tests run one after the other: some load every core, and rates are compared. What a machine
 //! cannot run is ignored with the reason.
 
+mod client;
 mod command;
+mod discovery;
 mod programs;
 mod real_libcuda;
 mod remains;
+mod run;
 mod scenarios;
 mod tracer;
 mod tracing;
@@ -20,10 +23,15 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 type Test = fn() -> Result<Completion, Failed>;
 
 fn main() -> ExitCode {
+    if let Some(code) = client::main() {
+        return code;
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let mut trials = command::trials();
     trials.extend(tracing::trials());
+    trials.extend(discovery::trials());
+    trials.extend(run::trials());
     trials.extend(real_libcuda::trials());
     trials.extend(scenarios::trials());
     libtest_mimic::run(&arguments, trials).exit_code()

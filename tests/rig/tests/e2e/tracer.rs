@@ -54,7 +54,6 @@ impl Tracer {
         Ok(tracer)
     }
 
-    #[expect(dead_code, reason = "the clients come next")]
     /// Asks for snapshots until one is as wanted; `wrong` says in which way it is not. Returns it.
     pub fn snapshot(&mut self, wrong: impl Fn(&Value) -> Option<String>) -> Result<Value, Failed> {
         let began = Instant::now();

@@ -112,6 +112,21 @@ fn standard_places_are_looked_at_unless_told_otherwise() {
 }
 
 #[test]
+fn named_directories_come_first() {
+    let machine = Machine::new();
+    machine.file("host/usr/lib64/libcuda.so.1");
+    machine.file("mine/libcuda.so.1");
+    machine.file("mine/libcudart.so.12");
+    let mut search = machine.search();
+    search.directories = vec![machine.at("nowhere"), machine.at("mine")];
+    let found = discover(&search);
+    assert_eq!(found.unreadable, []);
+    let paths: Vec<_> = found.libraries.iter().map(|it| &it.path).collect();
+    let expected = ["mine/libcuda.so.1", "host/usr/lib64/libcuda.so.1"].map(|it| machine.at(it));
+    assert_eq!(paths, [&expected[0], &expected[1]]);
+}
+
+#[test]
 fn a_replaced_or_deleted_library_is_opened_by_its_mapping() {
     let machine = Machine::new();
     machine.file("host/usr/lib64/libcuda.so.1");
@@ -231,6 +246,11 @@ fn overlays_of_one_image_show_one_file() {
     };
     assert!(first.same(&second) && first.same(&below));
     assert!(!copied_up.same(&first));
+    let with_layer = Identity {
+        inode: 3 << 61 | 77,
+        ..second
+    };
+    assert!(with_layer.same(&below));
     // Without an overlay, another device is another file.
     assert!(!below.same(&Identity { device: 2, ..below }));
 }
