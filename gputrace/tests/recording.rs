@@ -97,10 +97,7 @@ fn call(second: u64, symbol: &str, op: Op) -> Event {
 }
 
 fn allocate(second: u64) -> Event {
-    let op = Op::Allocate {
-        bytes: 4096,
-        address: Some(second << 12),
-    };
+    let op = Op::device_memory(4096, Some(second << 12));
     call(second, "cuMemAlloc_v2", op)
 }
 
@@ -167,7 +164,7 @@ fn the_report_of_a_recording_is_that_of_the_trace() {
     }
     let (as_of, by) = live.stopped().unwrap();
     let live = reported(&live, as_of, by);
-    assert_eq!(live.processes[0].memory.live.count, 13);
+    assert_eq!(live.processes[0].memory.gpu.live.count, 13);
 
     let (replay, events) = read(&written(&header(), &groups)).unwrap();
     assert_eq!(events, groups.concat());
