@@ -86,7 +86,7 @@ impl Covered {
     }
 
     /// Whether every call of a process that started then has been seen, by tracing that began then.
-    pub fn from_the_start(&self, pid: Pid, started: BootTime, began: BootTime) -> bool {
+    pub fn saw_from_the_start(&self, pid: Pid, started: BootTime, began: BootTime) -> bool {
         // A command is held, after its fork, until the probes are in place.
         let held = self.coverage.command && self.coverage.targets.contains(&pid);
         (held || started >= began) && !self.is_late(pid, started)
@@ -144,11 +144,11 @@ mod tests {
             targets: vec![pid(2)],
             ..Coverage::default()
         });
-        assert!(covered.from_the_start(pid(2), BootTime(49), began));
-        assert!(!covered.from_the_start(pid(3), BootTime(49), began));
-        assert!(covered.from_the_start(pid(3), BootTime(50), began));
+        assert!(covered.saw_from_the_start(pid(2), BootTime(49), began));
+        assert!(!covered.saw_from_the_start(pid(3), BootTime(49), began));
+        assert!(covered.saw_from_the_start(pid(3), BootTime(50), began));
         covered.library(BootTime(60), &library(1), &[pid(2)]);
-        assert!(!covered.from_the_start(pid(2), BootTime(49), began));
+        assert!(!covered.saw_from_the_start(pid(2), BootTime(49), began));
     }
 
     #[test]

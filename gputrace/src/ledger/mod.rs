@@ -381,7 +381,7 @@ impl Ledger {
         let seen = process.identity.seen.as_ref();
         seen.is_some_and(|seen| {
             self.covered
-                .from_the_start(process.pid, seen.started, self.started)
+                .saw_from_the_start(process.pid, seen.started, self.started)
         })
     }
 

@@ -68,6 +68,10 @@ pub struct Block<'a> {
 
 /// One event of a block.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are events, which are not to be allocated one by one"
+)]
 pub enum Item {
     /// An event.
     Event(Event),
