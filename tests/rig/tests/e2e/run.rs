@@ -82,7 +82,7 @@ fn status() -> Result<Completion, Failed> {
         expect_status(&words.join(" "), &output, code)?;
         let is_report = String::from_utf8_lossy(&output.stdout).starts_with("gputrace: ");
         // There is nothing to report of a command that was not started.
-        require(is_report == (code < 126 || code > 127), || {
+        require(is_report != matches!(code, 126 | 127), || {
             format!("{words:?}: {}", String::from_utf8_lossy(&output.stdout))
         })?;
     }
