@@ -426,15 +426,12 @@ proptest! {
         let mut ledger = Ledger::new(Limits { live_allocations: 20, processes: 3, ended_processes: 1, sites_per_process: 2, ..Limits::default() });
         for (tgid, kind, address, bytes, entered, returned, result) in calls {
             let pid = Pid { tgid, start_ticks: 0 };
-            let op = match absurd_op(kind, address, bytes) {
-                Some(op) => op,
-                None => {
-                    ledger.apply(&Event::Exit(gputrace::event::Exit {
-                        pid, at: BootTime(returned), status: None,
-                        source: gputrace::event::ExitSource::Procfs,
-                    }));
-                    continue;
-                }
+            let Some(op) = absurd_op(kind, address, bytes) else {
+                ledger.apply(&Event::Exit(gputrace::event::Exit {
+                    pid, at: BootTime(returned), status: None,
+                    source: gputrace::event::ExitSource::Procfs,
+                }));
+                continue;
             };
             ledger.apply(&Event::Call(Call {
                 pid,
