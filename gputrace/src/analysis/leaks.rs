@@ -25,7 +25,7 @@ const MANY: f64 = 20.0;
 pub const RULE: &str = "retained-growth/1";
 /// Parts of a time of growth, in each of which a leak must have grown.
 const PARTS: u64 = 5;
-/// A third that grew less than this share of the third before it is clearly slower.
+/// A second half that brought less than this share of what the first brought is clearly slower.
 const STEADY: f64 = 2.0 / 3.0;
 
 /// Durations that decide a verdict, in nanoseconds. Each is a flag.
