@@ -69,6 +69,13 @@ pub enum Subcommands {
     Man,
     /// Prints the JSON Schema of the output of --json
     Schema,
+    /// Loads a libcuda and asks it for addresses.
+    #[command(name = "libcuda-child", hide = true)]
+    LibcudaChild {
+        /// The library.
+        #[arg(long)]
+        library: PathBuf,
+    },
     /// Asks NVML, in a process that may hang.
     #[command(name = "nvml-child", hide = true)]
     NvmlChild {
@@ -187,6 +194,15 @@ pub struct Doctor {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Also load each libcuda, in a child process, and check the addresses that its
+    /// cuGetProcAddress gives
+    ///
+    /// Programs with the CUDA runtime take their functions from cuGetProcAddress, and what it gives is
+    /// probed only if it is an exported function. Loading a library runs its constructors, with the
+    /// rights that gputrace has. So only those are loaded that the host's loader would load, or that
+    /// --libcuda names; what only a container has is not. cuInit is not called.
+    #[arg(long)]
+    pub deep: bool,
     /// Colour the answer
     #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
     pub color: Color,

@@ -63,6 +63,7 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.command {
         Some(Subcommands::NvmlChild { library }) => Ok(sensors::nvml::child_main(library.clone())),
+        Some(Subcommands::LibcudaChild { library }) => Ok(sensors::procaddr::child_main(library)),
         Some(Subcommands::Doctor(flags)) => {
             doctor::run(flags, &mut io::stdout().lock()).context("the output could not be written")
         }

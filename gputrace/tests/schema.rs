@@ -574,6 +574,7 @@ fn the_other_lines_are_described() {
     let found = FoundLibrary {
         library: library(),
         mapped_by: vec![1, 2],
+        proc_addresses: None,
     };
     let not_probed = coverage().not_probed;
     let diagnosis = Diagnosis::new(checks, vec![found], not_probed);

@@ -3,7 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Library, NotProbed};
+use crate::{
+    event::{Library, NotProbed},
+    evidence::Evidence,
+    sensors::procaddr::ProcAddresses,
+};
 
 /// Whether this machine can be traced by this process, and why not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -94,6 +98,9 @@ pub struct FoundLibrary {
     pub library: Library,
     /// Processes that have it mapped.
     pub mapped_by: Vec<u32>,
+    /// What it answers to `cuGetProcAddress`; only with `--deep`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proc_addresses: Option<Evidence<ProcAddresses>>,
 }
 
 impl Check {

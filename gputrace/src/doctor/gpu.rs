@@ -1,6 +1,6 @@
 //! Checks of the GPU's side: the driver, the copies of libcuda, NVML.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use super::{
     diagnosis::{Check, FoundLibrary, State},
@@ -15,6 +15,7 @@ use crate::{
         cuda::discovery::{Search, Source, discover},
         libraries,
         nvml::Sample,
+        procaddr::{self, ProcAddressOptions, ProcAddresses},
     },
 };
 
@@ -123,6 +124,8 @@ pub struct Libraries {
     pub check: Check,
     /// Copies that can be probed.
     pub found: Vec<FoundLibrary>,
+    /// The path of each of them that the loader has or the user named; `None` for the others.
+    pub may_load: Vec<Option<PathBuf>>,
     /// Copies that cannot, and processes that could not be looked into.
     pub not_probed: Vec<NotProbed>,
 }
@@ -144,7 +147,7 @@ pub fn libcuda(machine: &Machine) -> Libraries {
         .filter(|it| it.explicit || !explicit)
         .map(libraries::not_looked_at)
         .collect();
-    let mut found = Vec::new();
+    let (mut found, mut may_load) = (Vec::new(), Vec::new());
     for library in discovery.libraries {
         if explicit && library.source != Source::Explicit {
             continue;
@@ -153,10 +156,17 @@ pub fn libcuda(machine: &Machine) -> Libraries {
         let processes = mapped_by.clone();
         let path = library.display.clone();
         match libraries::target(library) {
-            Ok(target) => found.push(FoundLibrary {
-                library: target.library,
-                mapped_by,
-            }),
+            Ok(target) => {
+                // A file that only a process has mapped may be a container's, with whatever its
+                // constructors do.
+                let is_hosts = matches!(target.found.source, Source::Explicit | Source::Standard);
+                may_load.push(is_hosts.then_some(target.found.path));
+                found.push(FoundLibrary {
+                    library: target.library,
+                    mapped_by,
+                    proc_addresses: None,
+                });
+            }
             Err(reason) => not_probed.push(NotProbed {
                 path,
                 reason,
@@ -167,6 +177,7 @@ pub fn libcuda(machine: &Machine) -> Libraries {
     Libraries {
         check: judge_libcuda(&found, &not_probed, is_blind),
         found,
+        may_load,
         not_probed,
     }
 }
@@ -243,6 +254,58 @@ fn judge_libcuda(found: &[FoundLibrary], not_probed: &[NotProbed], is_blind: boo
     }
 }
 
+/// Asks every copy that may be loaded for its addresses, each in a process of its own, and notes them
+/// with the copies.
+pub async fn proc_addresses(machine: &Machine, libraries: &mut Libraries) -> Check {
+    let options = ProcAddressOptions::default();
+    for (library, path) in libraries.found.iter_mut().zip(&libraries.may_load) {
+        library.proc_addresses = Some(match path {
+            Some(path) => procaddr::ask(&options, path, machine.patience).await,
+            None => Evidence::not_available(
+                "not loaded, since only a process has it; --libcuda PATH names it",
+            ),
+        });
+    }
+    judge_proc_addresses(&libraries.found)
+}
+
+fn judge_proc_addresses(found: &[FoundLibrary]) -> Check {
+    let check = |found: String| {
+        Check::ok(
+            "proc_addresses",
+            found,
+            "Programs with the CUDA runtime take their functions from it",
+        )
+    };
+    let answers = || found.iter().filter_map(|it| it.proc_addresses.as_ref());
+    let asked: Vec<&ProcAddresses> = answers().filter_map(Evidence::value).collect();
+    let hidden: usize = asked.iter().map(|it| it.hidden.len()).sum();
+    let (Some(first), count) = (asked.first(), asked.len()) else {
+        let reason = answers().find_map(Evidence::reason);
+        return check(reason.unwrap_or("there is no library to ask").to_owned())
+            .state(State::Unknown);
+    };
+    if hidden > 0 {
+        return check(format!(
+            "{hidden} names lead to code that is no exported function, and so not probed"
+        ))
+        .state(State::Warning)
+        .advice("programs that take these names from it are not seen there: please report this");
+    }
+    let text = match count {
+        1 => format!(
+            "all {} answers are exported functions, {} of them probed",
+            first.answers,
+            first.given.len()
+        ),
+        n => format!("all answers of {n} libraries are exported functions"),
+    };
+    match answers().find_map(Evidence::reason) {
+        Some(reason) => check(format!("{text}; one did not answer: {reason}")).state(State::Note),
+        None => check(text),
+    }
+}
+
 /// What NVML said. `None`: it was not asked.
 pub fn nvml(sample: Option<Evidence<Sample>>) -> Check {
     let why = "It tells how much of each GPU is used, and by whom";
@@ -289,7 +352,10 @@ pub fn nvml(sample: Option<Evidence<Sample>>) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Library, MissingFunction, ProbedFunction};
+    use crate::{
+        event::{Library, MissingFunction, ProbedFunction},
+        sensors::procaddr::Answer,
+    };
 
     fn facts() -> DriverFacts {
         DriverFacts {
@@ -378,6 +444,7 @@ mod tests {
                     .collect(),
             },
             mapped_by: vec![7],
+            proc_addresses: None,
         }
     }
 
@@ -401,6 +468,39 @@ mod tests {
         assert_eq!(judge_libcuda(&[], &hidden, true).state, State::Unknown);
         let check = judge_libcuda(&[library(true, 0)], &hidden, true);
         assert_eq!(check.state, State::Warning);
+    }
+
+    #[test]
+    fn addresses_that_are_not_exported_are_a_warning() {
+        let state = |answers: Vec<Evidence<ProcAddresses>>| {
+            let found: Vec<FoundLibrary> = answers
+                .into_iter()
+                .map(|answer| FoundLibrary {
+                    proc_addresses: Some(answer),
+                    ..library(true, 0)
+                })
+                .collect();
+            judge_proc_addresses(&found).state
+        };
+        let good = || Evidence::Value(ProcAddresses::default());
+        let hidden = Answer {
+            name: "cuMemAlloc".to_owned(),
+            since: 13000,
+            per_thread: false,
+            address: "libcuda.so.1+0x10".to_owned(),
+        };
+        let bad = Evidence::Value(ProcAddresses {
+            hidden: vec![hidden],
+            ..ProcAddresses::default()
+        });
+        assert_eq!(state(vec![]), State::Unknown);
+        assert_eq!(state(vec![good()]), State::Ok);
+        assert_eq!(state(vec![Evidence::not_available("x")]), State::Unknown);
+        assert_eq!(
+            state(vec![good(), Evidence::not_available("x")]),
+            State::Note
+        );
+        assert_eq!(state(vec![good(), bad]), State::Warning);
     }
 
     #[test]

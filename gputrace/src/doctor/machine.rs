@@ -22,6 +22,8 @@ pub struct Machine {
     pub root: PathBuf,
     /// Copies of libcuda that the user named; none: all that are found.
     pub libcuda: Vec<PathBuf>,
+    /// Whether copies of libcuda are loaded, in a child process, to ask them for addresses.
+    pub deep: bool,
     /// How to ask NVML; `None`: not at all.
     pub nvml: Option<NvmlOptions>,
     /// Has the kernel check the eBPF programs.
@@ -35,6 +37,7 @@ impl Default for Machine {
         Self {
             root: PathBuf::from("/"),
             libcuda: Vec::new(),
+            deep: false,
             nvml: Some(NvmlOptions::default()),
             try_programs: Trial::run,
             // NVML alone can take seconds for each GPU where nothing keeps them initialised.

@@ -1,7 +1,8 @@
 //! Can this machine be traced? What is missing, and what to do about it.
 //!
 //! Every check is a function from what a file or the kernel says to a [`Check`]; what may block runs
-//! beside the others and is waited for with an end. Nothing is attached, opened for good or changed.
+//! beside the others and is waited for with an end. Nothing is attached, opened for good or changed;
+//! a library is loaded only where the user asked for it, and never into this process.
 
 mod diagnosis;
 mod gpu;
@@ -44,6 +45,7 @@ pub fn run(flags: &cli::Doctor, to: &mut impl io::Write) -> io::Result<ExitCode>
     });
     let machine = Machine {
         libcuda: flags.sources.libcuda.clone(),
+        deep: flags.deep,
         nvml,
         ..Machine::default()
     };
@@ -111,11 +113,16 @@ pub async fn examine(machine: Machine) -> Diagnosis {
         programs = unanswered("programs", &reason);
     }
     let method = release.map(AttachMethod::best);
-    let libcuda = libcuda.unwrap_or_else(|reason| gpu::Libraries {
+    let mut libcuda = libcuda.unwrap_or_else(|reason| gpu::Libraries {
         check: unanswered("libcuda", &reason),
         found: Vec::new(),
+        may_load: Vec::new(),
         not_probed: Vec::new(),
     });
+    let deep = match machine.deep {
+        true => Some(gpu::proc_addresses(&machine, &mut libcuda).await),
+        false => None,
+    };
     let mut checks = vec![
         basics.kernel,
         btf.unwrap_or_else(|reason| unanswered("btf", &reason)),
@@ -128,7 +135,9 @@ pub async fn examine(machine: Machine) -> Diagnosis {
         kernel::uprobe_events(&machine, method),
     ];
     checks.extend(basics.others);
-    checks.extend([basics.driver, libcuda.check, gpu::nvml(nvml)]);
+    checks.extend([basics.driver, libcuda.check]);
+    checks.extend(deep);
+    checks.push(gpu::nvml(nvml));
     Diagnosis::new(checks, libcuda.found, libcuda.not_probed)
 }
 

@@ -3,7 +3,12 @@
 use std::{fmt, iter};
 
 use super::diagnosis::{Check, Diagnosis, FoundLibrary, State};
-use crate::{render::table::Style, units::counted};
+use crate::{
+    evidence::Evidence,
+    render::table::Style,
+    sensors::procaddr::{Answer, ProcAddresses},
+    units::counted,
+};
 
 /// Columns of the state and of the name, each with the blank behind it.
 const STATE: usize = 9;
@@ -109,6 +114,47 @@ impl Shown<'_> {
         }
         for (place, functions) in groups {
             let line = format!("{place}: {}", functions.join(", "));
+            self.text(f, [2, 4], "", &line)?;
+        }
+        match &it.proc_addresses {
+            Some(answers) => self.proc_addresses(f, answers),
+            None => Ok(()),
+        }
+    }
+
+    /// What a copy answers to `cuGetProcAddress`.
+    fn proc_addresses(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        answers: &Evidence<ProcAddresses>,
+    ) -> fmt::Result {
+        let name = "cuGetProcAddress";
+        let answers = match answers {
+            Evidence::Value(answers) => answers,
+            Evidence::NotAvailable(reason) => {
+                return self.text(f, [2, 4], "", &format!("{name}: {reason}"));
+            }
+        };
+        let given = format!("{name} gives {} probed functions", answers.given.len());
+        self.text(f, [2, 4], "", &given)?;
+        let list = |answers: &[Answer]| {
+            let each = answers.iter().map(|it| {
+                let stream = if it.per_thread { ", per thread" } else { "" };
+                let (major, minor) = (it.since / 1000, it.since % 1000 / 10);
+                format!("{} ({major}.{minor}{stream}): {}", it.name, it.address)
+            });
+            each.collect::<Vec<_>>().join("; ")
+        };
+        if !answers.hidden.is_empty() {
+            let line = format!("not exported, so not seen: {}", list(&answers.hidden));
+            self.text(f, [2, 4], ansi::YELLOW, &line)?;
+        }
+        if !answers.not_probed.is_empty() {
+            let line = format!("exported, but not probed: {}", list(&answers.not_probed));
+            self.text(f, [2, 4], "", &line)?;
+        }
+        if !answers.not_given.is_empty() {
+            let line = format!("only by symbol: {}", answers.not_given.join(", "));
             self.text(f, [2, 4], "", &line)?;
         }
         Ok(())

@@ -56,6 +56,7 @@ fn empty() -> (tempfile::TempDir, Machine) {
     let machine = Machine {
         root: root.path().to_owned(),
         libcuda: Vec::new(),
+        deep: false,
         nvml: Some(nvml("exit 0")),
         try_programs: accepted,
         patience: LONG,

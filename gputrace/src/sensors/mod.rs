@@ -8,3 +8,4 @@ pub mod libraries;
 pub mod mappings;
 pub mod modules;
 pub mod nvml;
+pub mod procaddr;
