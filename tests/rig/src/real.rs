@@ -62,7 +62,9 @@ impl Real {
     /// Why a file is not there.
     pub fn why_not(&self, file: &Path) -> String {
         let reason = fs::read_to_string(self.reason(file)).unwrap_or_default();
-        match reason.trim() {
+        // A test's result is one line.
+        let reason = reason.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+        match reason.as_str() {
             "" => "not fetched: cargo xtask setup".to_owned(),
             reason => format!("cargo xtask setup could not fetch it: {reason}"),
         }
@@ -103,8 +105,10 @@ mod tests {
         let real = Real(folder.path().join("real"));
         let file = real.libcuda("470");
         assert!(real.have(file.clone()).unwrap_err().contains("setup"));
-        real.note(&file, Some("no network")).unwrap();
-        assert!(real.have(file.clone()).unwrap_err().ends_with("no network"));
+        real.note(&file, Some("apt-get:\n    no network\n"))
+            .unwrap();
+        let reason = real.have(file.clone()).unwrap_err();
+        assert!(reason.ends_with("it: apt-get:; no network"), "{reason}");
         real.note(&file, None).unwrap();
         real.note(&file, None).unwrap();
         fs::create_dir_all(file.parent().unwrap()).unwrap();

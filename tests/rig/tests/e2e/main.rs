@@ -8,6 +8,7 @@ mod client;
 mod command;
 mod discovery;
 mod programs;
+mod real_clients;
 mod real_libcuda;
 mod remains;
 mod run;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     trials.extend(discovery::trials());
     trials.extend(run::trials());
     trials.extend(real_libcuda::trials());
+    trials.extend(real_clients::trials());
     trials.extend(scenarios::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
