@@ -78,6 +78,9 @@ enum Command {
     /// The measured program of bench
     #[command(hide = true)]
     BenchTarget { library: PathBuf },
+    /// The measured program of bench for NVIDIA's own libraries
+    #[command(hide = true)]
+    BenchCaller { library: PathBuf, function: String },
 }
 
 fn main() -> ExitCode {
@@ -117,6 +120,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         } => return Ok(commands::run_scenarios(&programs, manner, &files)),
         Command::RunBench { programs } => return bench::run_built(&programs),
         Command::BenchTarget { library } => bench::run_target(&library)?,
+        Command::BenchCaller { library, function } => bench::run_caller(&library, &function)?,
     }
     Ok(ExitCode::SUCCESS)
 }

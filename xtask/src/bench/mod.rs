@@ -1,9 +1,11 @@
-//! `cargo xtask bench`: what tracing adds to an allocation and its free.
+//! `cargo xtask bench`: what tracing adds to an allocation and its free, and to a call into NVIDIA's
+//! own library.
 //!
 //! Every round measures the same process without probes, then with each tracer, so that a change of
 //! the machine's speed meets all of them. What is compared is the median over the rounds of what each
 //! adds to its own round's time without probes.
 
+mod real;
 mod target;
 mod tracers;
 
@@ -12,6 +14,7 @@ use std::{path::Path, process::ExitCode};
 use anyhow::{Context as _, bail};
 use gputrace_test_rig::config::{Config, Rig};
 
+pub use real::run_caller;
 use target::Target;
 pub use target::run as run_target;
 use tracers::{Running, Tracer};
@@ -74,7 +77,9 @@ pub fn run_built(programs: &Path) -> anyhow::Result<ExitCode> {
         eprintln!("bpftrace is not installed: `cargo xtask setup` as root installs it");
     }
     let costs = measure(&programs.join("gputrace"), &library, &rig, &tracers)?;
-    Ok(report(&costs))
+    let code = report(&costs);
+    real::measure(programs)?;
+    Ok(code)
 }
 
 fn measure(

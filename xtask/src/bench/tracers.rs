@@ -1,6 +1,7 @@
 //! The tracers that are compared: gputrace and an equivalent bpftrace script.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     io::{BufRead as _, BufReader, Read as _},
     path::Path,
@@ -43,6 +44,8 @@ pub struct Running {
 pub struct Seen {
     pub allocations: u64,
     pub frees: u64,
+    /// Refused calls, by function.
+    pub failures: BTreeMap<String, u64>,
     /// Events that it knows it lost.
     pub lost: u64,
 }
@@ -128,6 +131,7 @@ impl Running {
             Tracer::Bpftrace => Some(Seen {
                 allocations: map_entry(&lines, "allocations", pid),
                 frees: map_entry(&lines, "frees", pid),
+                failures: BTreeMap::new(),
                 lost: 0,
             }),
             _ => lines.last().and_then(|report| gputrace_seen(report, pid)),
@@ -162,9 +166,15 @@ fn gputrace_seen(report: &str, pid: u32) -> Option<Seen> {
         .iter()
         .find(|p| p["tgid"] == pid)?;
     let count = |what: &str| process["memory"][what]["count"].as_u64();
+    let mut failures = BTreeMap::new();
+    for failure in process["failures"].as_array().into_iter().flatten() {
+        let function = failure["function"].as_str()?.to_owned();
+        *failures.entry(function).or_default() += failure["count"].as_u64()?;
+    }
     Some(Seen {
         allocations: count("allocated")?,
         frees: count("freed")?,
+        failures,
         lost: report["losses"]["events"].as_u64()?,
     })
 }
