@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write as _},
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, AsRawFd as _, RawFd},
     path::PathBuf,
     sync::{
         Arc,
@@ -186,9 +186,8 @@ impl Libraries {
         let _ = self.stop.write(1);
         match timeout(ATTACHER_LIMIT, self.attacher).await {
             Ok(Ok(attacher)) => detach(attacher),
-            _ => {
-                detach_in_background(self.perf_events.load(Ordering::Relaxed));
-            }
+            // It still has them; they are closed as this process ends.
+            _ => std::mem::forget(Background::start(self.perf_events.load(Ordering::Relaxed))),
         }
     }
 }
@@ -221,39 +220,61 @@ fn say_late(event: &Event) {
 
 /// Takes the probes out.
 pub fn detach(attacher: Attacher) {
-    if detach_in_background(attacher.perf_events().load(Ordering::Relaxed)) {
-        // Its descriptors are closed as this process ends, as the child's are.
-        std::mem::forget(attacher);
+    let background = Background::start(attacher.perf_events().load(Ordering::Relaxed));
+    // Quick, as long as the child has the same descriptors.
+    drop(attacher);
+    drop(background);
+}
+
+/// A child that has the descriptors of every perf event. Each takes the kernel about 0.1 s to take
+/// out, and whoever closes it last has to wait for that: the child does, so that the prompt is back
+/// at once. It ends when this is dropped, or when this process ends.
+struct Background {
+    _go: io::PipeWriter,
+}
+
+impl Background {
+    /// Starts it, if there is anything that takes time.
+    fn start(perf_events: usize) -> Option<Self> {
+        if perf_events == 0 {
+            return None;
+        }
+        let (wait, go) = io::pipe().ok()?;
+        let (wait_fd, go_fd) = (wait.as_raw_fd(), go.as_raw_fd());
+        // SAFETY: the child of a program with threads may only make system calls that are safe in a
+        // signal handler, and that is all that `hold` does.
+        match unsafe { libc::fork() } {
+            0 => hold(wait_fd, go_fd),
+            -1 => None,
+            _child => {
+                // Nobody to tell if stderr is closed.
+                let _ = writeln!(
+                    io::stderr(),
+                    "gputrace: the kernel takes {perf_events} probes out in the background, in \
+                     about {} s",
+                    perf_events.div_ceil(10)
+                );
+                Some(Self { _go: go })
+            }
+        }
     }
 }
 
-/// Each perf event takes the kernel about 0.1 s to take out: a child that does nothing else holds
-/// the last references, so that the prompt is back at once. Returns whether there is one.
-fn detach_in_background(perf_events: usize) -> bool {
-    if perf_events == 0 {
-        return false;
+/// In the child: waits until the other process has closed its descriptors, then ends.
+fn hold(wait: RawFd, go: RawFd) -> ! {
+    // Whoever reads the output is not to wait for this process; its own copy of the other end of
+    // the pipe would keep it waiting for itself.
+    for fd in [0, 1, 2, go] {
+        // SAFETY: no pointers; nobody uses these descriptors here.
+        unsafe { libc::close(fd) };
     }
-    // SAFETY: the child of a program with threads may only make system calls that are safe in a
-    // signal handler: it closes three descriptors and ends.
-    match unsafe { libc::fork() } {
-        0 => {
-            for fd in 0..3 {
-                // SAFETY: see above; nobody uses these descriptors in the child.
-                unsafe { libc::close(fd) };
-            }
-            // SAFETY: see above. The kernel closes the perf events as the child ends.
-            unsafe { libc::_exit(0) }
-        }
-        -1 => false,
-        _child => {
-            // Nobody to tell if stderr is closed.
-            let _ = writeln!(
-                io::stderr(),
-                "gputrace: the kernel takes {perf_events} probes out in the background, in about \
-                 {} s",
-                perf_events.div_ceil(10)
-            );
-            true
-        }
-    }
+    // A signal from the keyboard is not for this process any more.
+    // SAFETY: no pointers.
+    unsafe { libc::setsid() };
+    let mut byte = 0u8;
+    // SAFETY: the buffer has the one byte. Nothing is ever written: the call returns at the end of
+    // the file, or by a signal, after which there is nothing better to do than to end.
+    unsafe { libc::read(wait, (&raw mut byte).cast(), 1) };
+    // SAFETY: no pointers. The kernel closes the perf events as this process ends.
+    unsafe { libc::_exit(0) }
 }
