@@ -152,8 +152,8 @@ impl Attacher {
             return Err(AttachError::Refused(refused));
         }
         let mut probed = Vec::new();
-        for target in found.targets {
-            match self.attach(&target) {
+        for mut target in found.targets {
+            match self.attach(&mut target) {
                 Ok(()) => {
                     self.remember(
                         target.found.identity(),
@@ -288,7 +288,11 @@ impl Attacher {
         Ok(false)
     }
 
-    fn attach(&mut self, target: &libraries::Target) -> Result<(), BpfError> {
+    /// Probes a copy, and corrects what is said of it: not every method probes every function.
+    fn attach(&mut self, target: &mut libraries::Target) -> Result<(), BpfError> {
+        if let Err(reason) = self.programs.counts_activity() {
+            target.leave_out_activity(reason);
+        }
         let path = target.found.attach_path();
         let result = self
             .programs
@@ -410,8 +414,9 @@ impl Attacher {
             return Err(format!("{MAX_LIBRARIES} copies are probed already"));
         }
         let identity = found.identity();
-        let attached = libraries::target(found).and_then(|target| {
-            self.attach(&target).map_err(|error| error.to_string())?;
+        let attached = libraries::target(found).and_then(|mut target| {
+            self.attach(&mut target)
+                .map_err(|error| error.to_string())?;
             let mut library = target.library;
             library.probed_at = Some(clock::now());
             Ok(library)

@@ -26,6 +26,21 @@ pub struct Target {
     pub library: Library,
 }
 
+impl Target {
+    /// Does without the functions that are only counted.
+    pub fn leave_out_activity(&mut self, reason: &str) {
+        self.probes
+            .retain(|probe| !probe.function.is_counted_only());
+        let functions = &mut self.library.functions;
+        for probed in functions.extract_if(.., |it| it.function.is_counted_only()) {
+            self.library.missing.push(MissingFunction {
+                function: probed.function.symbol().to_owned(),
+                reason: reason.to_owned(),
+            });
+        }
+    }
+}
+
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Targets {
