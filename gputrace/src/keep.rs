@@ -120,15 +120,10 @@ impl Keep {
 }
 
 impl OpenFile {
-    /// Its path, harmless for a terminal.
-    pub(crate) fn shown(&self) -> String {
-        escape(self.path.as_os_str().as_encoded_bytes())
-    }
-
     /// Begins the recording.
     pub(crate) fn start(self, header: &Header) -> Result<(Recorder, Kept), KeepError> {
-        let shown = self.shown();
         let Self { path, file, made } = self;
+        let shown = escape(path.as_os_str().as_encoded_bytes());
         let begin = || {
             if file.metadata()?.is_file() {
                 file.set_permissions(Permissions::from_mode(MODE))?;
@@ -148,9 +143,14 @@ impl OpenFile {
 }
 
 impl Kept {
+    /// Its path, harmless for a terminal.
+    pub(crate) fn shown(&self) -> String {
+        escape(self.path.as_os_str().as_encoded_bytes())
+    }
+
     /// Waits until the file is written, and says on stderr what is in it.
     pub(crate) async fn wait(self, signals: &mut Signals) -> Result<(), KeepError> {
-        let file = escape(self.path.as_os_str().as_encoded_bytes());
+        let file = self.shown();
         let began = Instant::now();
         let mut written = tokio::task::spawn_blocking(move || self.recording.wait());
         let summary = loop {

@@ -149,6 +149,25 @@ pub(super) fn block(kind: Kind, first: u64, events: u32, raw: &[u8]) -> io::Resu
     Ok(block)
 }
 
+/// A recording whose only block holds these bytes in place of events.
+///
+/// # Errors
+/// Where they are too many.
+pub fn of_raw_events(raw: &[u8]) -> io::Result<Vec<u8>> {
+    let began = Moment {
+        boot: BootTime(1),
+        wall_ns: 1 << 60,
+    };
+    let mut file = Header::new(began, Thresholds::default(), Limits::default()).to_block()?;
+    let mut rest = raw;
+    let mut events = 0;
+    while next(&mut rest).is_some() {
+        events += 1;
+    }
+    file.extend(block(Kind::End, 0, events, raw)?);
+    Ok(file)
+}
+
 /// What the recording is of, and what shaped the report at its end.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Header {

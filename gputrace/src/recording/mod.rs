@@ -11,6 +11,8 @@ mod recorder;
 mod replay;
 mod writer;
 
+#[doc(hidden)] // For fuzz/.
+pub use format::of_raw_events;
 pub use format::{Header, MAX_RAW, VERSION};
 pub(crate) use functions::known_functions;
 pub use harmless::harmless;

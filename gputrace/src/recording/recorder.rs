@@ -192,3 +192,161 @@ fn write<S: Sink>(mut writer: Writer<S>, jobs: &Receiver<Job>, shared: &Shared) 
     summary.not_recorded = shared.not_recorded.load(Ordering::Acquire);
     summary
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Write,
+        sync::{Mutex, mpsc::sync_channel},
+    };
+
+    use super::*;
+    use crate::{
+        analysis::Thresholds,
+        clock::Moment,
+        event::{BootTime, EndedBy},
+        ledger::Limits,
+        recording::{Reader, Replay},
+    };
+
+    /// A disk that can be told to be slow, and to fail half-way.
+    struct Disk {
+        file: Arc<Mutex<Vec<u8>>>,
+        /// Each block waits for one of these.
+        may_write: Receiver<io::Result<()>>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let allowed = self.may_write.recv().unwrap_or(Ok(()));
+            let mut file = self.file.lock().unwrap();
+            let written = if allowed.is_ok() {
+                bytes.len()
+            } else {
+                bytes.len() / 2
+            };
+            file.extend_from_slice(&bytes[..written]);
+            allowed.map(|()| written)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Sink for Disk {
+        fn cut(&mut self, length: u64) -> io::Result<()> {
+            self.file.lock().unwrap().cut(length)
+        }
+    }
+
+    fn tick(n: u64) -> Event {
+        Event::Tick { at: BootTime(n) }
+    }
+
+    #[test]
+    fn a_slow_and_failing_disk_costs_events_of_the_recording_only() {
+        let began = Moment {
+            boot: BootTime(0),
+            wall_ns: 0,
+        };
+        let header = Header::new(began, Thresholds::default(), Limits::default());
+        let file = Arc::<Mutex<Vec<u8>>>::default();
+        let (allow, may_write) = sync_channel(1000);
+        let disk = Disk {
+            file: Arc::clone(&file),
+            may_write,
+        };
+        // The header, twice, and the first block; the second block fails.
+        for allowed in [
+            Ok(()),
+            Ok(()),
+            Ok(()),
+            Err(io::ErrorKind::StorageFull.into()),
+        ] {
+            allow.send(allowed).unwrap();
+        }
+        let (mut recorder, recording) =
+            Recorder::start_with(Writer::new(disk, &header).unwrap()).unwrap();
+        // Two blocks of one event each, at most one of them waiting.
+        for n in 0..2 {
+            recorder.record(&tick(n));
+            recorder.send(recorder.pending.next());
+            while recorder.shared.waiting.load(Ordering::Acquire) > 0 {
+                thread::yield_now();
+            }
+        }
+        // Nothing is written any more: one block is in the writer's hands, the others wait, and
+        // what does not find a place is left out.
+        let blocks = 2 * WAITING as u64;
+        for n in 0..blocks {
+            recorder.record(&tick(2 + n));
+            recorder.send(recorder.pending.next());
+        }
+        let left_out = recorder.shared.not_recorded.load(Ordering::Acquire);
+        assert!((blocks - WAITING as u64 - 2..=blocks).contains(&left_out));
+        drop(allow);
+        let last = tick(100);
+        recorder.record(&last);
+        recorder.record(&Event::Stopped {
+            at: BootTime(101),
+            by: EndedBy::Signal,
+        });
+        recorder.finish();
+        let summary = recording.wait();
+        assert!(summary.complete, "{summary:?}");
+        assert_eq!(
+            summary.error.as_ref().map(io::Error::kind),
+            Some(io::ErrorKind::StorageFull)
+        );
+        assert_eq!(summary.events + summary.not_recorded, 2 + blocks + 2);
+        assert!(summary.not_recorded >= left_out);
+
+        let file = file.lock().unwrap();
+        assert_eq!(summary.bytes, file.len() as u64);
+        let mut reader = Reader::new(file.as_slice()).unwrap();
+        let mut read = 0;
+        let replay = Replay::run(&mut reader, Limits::default(), |_, _| {
+            read += 1;
+            std::ops::ControlFlow::Continue(())
+        });
+        assert_eq!(read, summary.events);
+        let missing = replay.recording_report().unwrap();
+        assert_eq!(missing.events_not_recorded, summary.not_recorded);
+        assert_eq!((missing.unreadable_bytes, missing.events_damaged), (0, 0));
+        assert_eq!(missing.breaks_off_at, None);
+        assert_eq!(
+            replay.ledger.unattributed_losses().causes["not_recorded"],
+            summary.not_recorded
+        );
+    }
+
+    #[test]
+    fn an_event_that_is_too_large_is_left_out_alone() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let began = Moment {
+            boot: BootTime(0),
+            wall_ns: 0,
+        };
+        let header = Header::new(began, Thresholds::default(), Limits::default());
+        let (mut recorder, recording) = Recorder::start(file.reopen().unwrap(), &header).unwrap();
+        recorder.record(&tick(1));
+        recorder.record(&Event::User {
+            uid: 1,
+            name: "x".repeat(8 << 20),
+        });
+        recorder.record(&tick(2));
+        recorder.finish();
+        let summary = recording.wait();
+        assert_eq!(
+            (summary.events, summary.not_recorded),
+            (2, 1),
+            "{summary:?}"
+        );
+        let mut reader = Reader::new(file.reopen().unwrap()).unwrap();
+        let replay = Replay::run(&mut reader, Limits::default(), |_, _| {
+            std::ops::ControlFlow::Continue(())
+        });
+        assert_eq!(replay.recording_report().unwrap().events_not_recorded, 1);
+    }
+}

@@ -222,6 +222,14 @@ async fn trace(
         began,
         coverage,
     } = probe(flags, &targets, is_command)?;
+    let mut settings = settings(flags, filter, targets);
+    let mut kept = None;
+    if let Some(keep) = keep {
+        let header = Header::new(clock::moment(), settings.thresholds, settings.limits);
+        let (recorder, recording) = keep.start(&header)?;
+        settings.recorder = Some(recorder);
+        kept = Some(recording);
+    }
     if let Some(held) = held {
         match held.release().await {
             Ok(command) => *running = Some(command),
@@ -236,7 +244,7 @@ async fn trace(
         }
     }
     let format = format(flags, job.report, is_file);
-    let announced = announce(format, &mut to, is_command, began, &coverage, keep.as_ref());
+    let announced = announce(format, &mut to, is_command, began, &coverage, kept.as_ref());
     if let Err(error) = announced {
         return pipe_or_error(error);
     }
@@ -244,14 +252,6 @@ async fn trace(
         Control::new().map_err(|errno| system("no event descriptor")(io::Error::from(errno)))?;
     let libraries = Libraries::follow(attacher, control.clone(), is_command || flags.json)?;
     let (outputs, to_write) = sync_channel(OUTPUTS);
-    let mut settings = settings(flags, filter, targets);
-    let mut kept = None;
-    if let Some(keep) = keep {
-        let header = Header::new(clock::moment(), settings.thresholds, settings.limits);
-        let (recorder, recording) = keep.start(&header)?;
-        settings.recorder = Some(recorder);
-        kept = Some(recording);
-    }
     let engine = Engine::new(
         reader,
         began,

@@ -17,7 +17,7 @@ use crate::{
     cli::{Color, Trace},
     clock::Moment,
     event::Coverage,
-    keep::OpenFile,
+    keep::Kept,
     output::Format,
     render::{ndjson, terminal},
     report::Start,
@@ -84,7 +84,7 @@ pub fn announce(
     is_command: bool,
     began: Moment,
     coverage: &Coverage,
-    keep: Option<&OpenFile>,
+    kept: Option<&Kept>,
 ) -> io::Result<()> {
     match format {
         Format::Ndjson => {
@@ -113,7 +113,7 @@ pub fn announce(
                     coverage.method,
                 );
             }
-            let into = keep.map_or_else(String::new, |it| format!(" into {}", it.shown()));
+            let into = kept.map_or_else(String::new, |it| format!(" into {}", it.shown()));
             let reports = match format {
                 Format::Silent => "",
                 _ => " and reports",

@@ -1,11 +1,12 @@
-//! `cargo xtask bench`: what tracing adds to an allocation and its free, and to a call into NVIDIA's
-//! own library.
+//! `cargo xtask bench`: what the report of a large recording takes ([`recording`]), then what tracing
+//! adds to an allocation and its free, and to a call into NVIDIA's own library.
 //!
 //! Every round measures the same process without probes, then with each tracer, so that a change of
 //! the machine's speed meets all of them. What is compared is the median over the rounds of what each
 //! adds to its own round's time without probes.
 
 mod real;
+mod recording;
 mod target;
 mod tracers;
 
@@ -49,9 +50,15 @@ struct Cost {
 /// Builds, and measures.
 pub fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     commands::build(workspace)?;
+    let quick_enough = recording::run(workspace)?;
     let programs = workspace.programs();
     commands::as_root(["run-bench".into(), programs.clone()], &[])?;
-    run_built(&programs)
+    let code = run_built(&programs)?;
+    Ok(if quick_enough {
+        code
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Measures what was built before.

@@ -24,13 +24,24 @@ impl Run<'_> {
     pub(super) fn start_tracer(&mut self, name: &str, start: &TracerStart) -> Result<(), Failure> {
         let mut program = Program::new(&self.options.paths.gputrace);
         program.env(RIG, self.layout.rig().folder());
+        let arguments = self.resolve_args(&start.args)?;
         if start.ready_text.is_none() {
+            if self.options.record {
+                let file =
+                    |ending: &str| self.layout.rig().folder().join(format!("{name}.{ending}"));
+                program.arg("record").arg("-o").arg(file("gputrace"));
+                let path = file("args");
+                std::fs::write(&path, arguments.join("\n")).map_err(|source| Failure::System {
+                    what: format!("writing {}", path.display()),
+                    source,
+                })?;
+            }
             let interval = format!("{}ms", start.interval / 1_000_000);
             program.args(["--json", "--interval", &interval]);
         }
         program.arg("--libcuda").arg(self.layout.libcuda());
         program.arg("--nvml").arg(self.layout.libnvml());
-        program.args(self.resolve_args(&start.args)?);
+        program.args(arguments);
         if let Some(user) = start.user {
             program.uid(user).gid(user);
         }

@@ -52,6 +52,9 @@ pub struct Options {
     pub verbose: bool,
     /// Passes on what a gputrace prints for people.
     pub show: bool,
+    /// Keeps a recording of each gputrace that prints NDJSON, `NAME.gputrace` in the run's folder, and
+    /// its arguments, one a line, in `NAME.args`.
+    pub record: bool,
     /// Leaves the folder of a run that passed; that of a failed run is always left.
     pub keep: bool,
 }
@@ -65,6 +68,7 @@ impl Options {
             folder: std::env::temp_dir(),
             verbose: false,
             show: false,
+            record: false,
             keep: false,
         }
     }

@@ -114,7 +114,7 @@ fn no_such_library() -> Result<Completion, Failed> {
 }
 
 /// A command that is run without any rights, whoever runs the test.
-fn unprivileged(args: &[&str]) -> Result<(tempfile::TempDir, Command), Failed> {
+pub fn unprivileged(args: &[&str]) -> Result<(tempfile::TempDir, Command), Failed> {
     /// The user nobody.
     const NOBODY: u32 = 65534;
     let folder = tempfile::tempdir()?;

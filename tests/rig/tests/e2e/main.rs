@@ -10,6 +10,7 @@ mod discovery;
 mod programs;
 mod real_clients;
 mod real_libcuda;
+mod recordings;
 mod remains;
 mod run;
 mod scenarios;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     trials.extend(tracing::trials());
     trials.extend(discovery::trials());
     trials.extend(run::trials());
+    trials.extend(recordings::trials());
     trials.extend(real_libcuda::trials());
     trials.extend(real_clients::trials());
     trials.extend(scenarios::trials());

@@ -9,7 +9,7 @@ use gputrace_test_rig::scenario::{self, Options, Outcome};
 use libtest_mimic::{Completion, Failed, Trial};
 use serde_json::Value;
 
-use crate::programs;
+use crate::{programs, recordings};
 
 pub fn trials() -> Vec<Trial> {
     files()
@@ -42,6 +42,7 @@ fn run(file: &Path) -> Result<Completion, Failed> {
     let folder = tempfile::tempdir()?;
     let options = Options {
         folder: folder.path().to_owned(),
+        record: true,
         keep: true,
         ..Options::new(programs::paths()?.clone())
     };
@@ -51,6 +52,7 @@ fn run(file: &Path) -> Result<Completion, Failed> {
                 eprintln!("     {note}");
             }
             check_lines(folder.path())?;
+            recordings::check(folder.path())?;
             Ok(Completion::Completed)
         }
         Outcome::Skipped(reasons) => Ok(Completion::ignored_with(reasons.join("; "))),

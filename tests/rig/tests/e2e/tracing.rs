@@ -37,14 +37,14 @@ pub fn trials() -> Vec<Trial> {
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A rig for one test.
-struct Bench {
+pub struct Bench {
     layout: Layout,
     // Holds the rig; dropped after it.
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 /// Sets up a rig, or says why this machine cannot trace.
-fn bench() -> Result<Result<Bench, Completion>, Failed> {
+pub fn bench() -> Result<Result<Bench, Completion>, Failed> {
     if let Some(reason) = Need::Uprobes.missing() {
         return Ok(Err(Completion::ignored_with(reason)));
     }
@@ -54,14 +54,11 @@ fn bench() -> Result<Result<Bench, Completion>, Failed> {
         &Config::with_gpus(1, 24 << 30),
         programs::paths()?,
     )?;
-    Ok(Ok(Bench {
-        layout,
-        _folder: folder,
-    }))
+    Ok(Ok(Bench { layout, folder }))
 }
 
 impl Bench {
-    fn command(&self, args: &[&str]) -> Result<Command, Failed> {
+    pub fn command(&self, args: &[&str]) -> Result<Command, Failed> {
         let mut command = Command::new(&programs::paths()?.gputrace);
         command
             .args(args)
@@ -74,8 +71,13 @@ impl Bench {
         Ok(command)
     }
 
+    /// A place for a file.
+    pub fn file(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Starts it and waits until its probes are in place.
-    fn start(&self, args: &[&str]) -> Result<Running, Failed> {
+    pub fn start(&self, args: &[&str]) -> Result<Running, Failed> {
         let mut child = self
             .command(args)?
             .stdout(Stdio::piped())
@@ -92,13 +94,13 @@ impl Bench {
 }
 
 /// A gputrace; killed when it is dropped.
-struct Running {
+pub struct Running {
     child: Child,
     stdout: Option<BufReader<ChildStdout>>,
 }
 
 impl Running {
-    fn signal(&self, signal: Signal) -> Result<(), Failed> {
+    pub fn signal(&self, signal: Signal) -> Result<(), Failed> {
         let pid = i32::try_from(self.child.id())?;
         Ok(kill(Pid::from_raw(pid), signal)?)
     }
@@ -133,8 +135,20 @@ impl Running {
         Ok(last)
     }
 
+    /// Closes the reading end of its output.
+    pub fn close(&mut self) {
+        self.stdout = None;
+    }
+
+    /// Ends it so that it can do nothing any more.
+    pub fn kill(&mut self) -> Result<(), Failed> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Waits for its end; tells its exit code and what it wrote on standard error.
-    fn end(&mut self) -> Result<(Option<i32>, String), Failed> {
+    pub fn end(&mut self) -> Result<(Option<i32>, String), Failed> {
         self.stdout = None;
         let status = self.child.wait()?;
         let mut stderr = String::new();
@@ -154,7 +168,7 @@ impl Drop for Running {
 }
 
 /// Waits for a condition.
-fn until(what: &str, mut holds: impl FnMut() -> bool) -> Result<Duration, Failed> {
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) -> Result<Duration, Failed> {
     let began = Instant::now();
     while !holds() {
         require(began.elapsed() < LIMIT, || {
