@@ -68,11 +68,19 @@ impl Play {
         self.call_inside(tgid, op, result, inside);
     }
 
+    fn by_thread(&mut self, tgid: u32, tid: u32, op: Op) {
+        self.enter(tgid, tid, op, 0, None);
+    }
+
     fn call_inside(&mut self, tgid: u32, op: Op, result: i32, enclosing: Option<FunctionId>) {
+        self.enter(tgid, tgid, op, result, enclosing);
+    }
+
+    fn enter(&mut self, tgid: u32, tid: u32, op: Op, result: i32, enclosing: Option<FunctionId>) {
         self.now += 1_000_000;
         self.ledger.apply(&Event::Call(Call {
             pid: pid(tgid),
-            tid: tgid,
+            tid,
             function: FunctionId::by_symbol(symbol(&op)).unwrap(),
             enclosing,
             entered: BootTime(self.now - 1000),
@@ -339,6 +347,56 @@ fn a_reset_takes_stream_ordered_memory_along() {
     assert_eq!(
         (contexts.created, contexts.destroyed, contexts.live),
         (1, 1, 0)
+    );
+}
+
+#[test]
+fn a_context_that_another_thread_destroyed_is_taken_off_in_its_turn() {
+    let mut play = Play::under_tracing();
+    for context in [0xa, 0xb] {
+        play.p(Op::CreateContext {
+            device: 0,
+            context: Some(context),
+        });
+    }
+    play.by_thread(1, 77, Op::DestroyContext { context: 0xb });
+    play.p(Op::PopContext);
+    play.p(allocate(Resource::Device, 8, 0x1000));
+    let on = play.process(1).memory.by_device;
+    assert_eq!(on[0].device.value(), Some(&0));
+    play.p(Op::DestroyContext { context: 0xa });
+    let process = play.process(1);
+    assert_eq!(process.memory.gpu.live, Amount::default());
+    assert_eq!(process.contexts.destroyed, 2);
+}
+
+#[test]
+fn a_reset_of_what_is_not_active_changes_nothing() {
+    let mut play = Play::under_tracing();
+    let reset = Op::ResetPrimary { device: 0 };
+    play.p(reset);
+    play.p(Op::RetainPrimary {
+        device: 0,
+        context: Some(0xc0),
+    });
+    play.p(reset);
+    play.p(Op::CreateContext {
+        device: 0,
+        context: Some(0xd0),
+    });
+    play.p(Op::Allocate {
+        kind: Resource::Device,
+        bytes: MIB,
+        address: Some(0x1000),
+        place: Place::CurrentDevice,
+    });
+    play.p(reset);
+    let process = play.process(1);
+    assert_eq!(process.memory.gpu.live, amount(1, 1));
+    let contexts = process.contexts;
+    assert_eq!(
+        (contexts.created, contexts.destroyed, contexts.live),
+        (2, 1, 1)
     );
 }
 

@@ -1,11 +1,14 @@
 //! Where the things of one process belong: to a context, to a device, to a pool, to the host; and
 //! which context is current to which of its threads.
 
+use std::collections::VecDeque;
+
 use hashbrown::{HashMap, HashSet};
 
 use crate::{event::BootTime, resource::Place};
 
-/// Threads whose current context is remembered, per process; beyond that it is unknown.
+/// Threads whose current context is remembered, per process; beyond that the one that set its own
+/// first is forgotten: most likely it has ended, which nothing tells.
 const MAX_THREADS: usize = 16_384;
 /// Homes kept apart in one process; what belongs to further ones belongs to an unknown one.
 const MAX_HOMES: usize = 1 << 20;
@@ -96,6 +99,8 @@ pub struct Homes {
     primary: HashMap<u32, Primary>,
     pools: HashMap<u64, HomeIndex>,
     current: HashMap<u32, Vec<HomeIndex>>,
+    /// The threads in `current`, in the order in which they came there.
+    threads: VecDeque<u32>,
 }
 
 impl Homes {
@@ -156,9 +161,15 @@ impl Homes {
     }
 
     fn push(&mut self, tid: u32, context: HomeIndex) {
-        if self.current.len() < MAX_THREADS || self.current.contains_key(&tid) {
-            self.current.entry(tid).or_default().push(context);
+        if !self.current.contains_key(&tid) {
+            if self.threads.len() >= MAX_THREADS
+                && let Some(oldest) = self.threads.pop_front()
+            {
+                self.current.remove(&oldest);
+            }
+            self.threads.push_back(tid);
         }
+        self.current.entry(tid).or_default().push(context);
     }
 
     /// A context was made current on top of the thread's stack.
@@ -171,9 +182,6 @@ impl Homes {
     pub fn popped(&mut self, tid: u32) {
         if let Some(stack) = self.current.get_mut(&tid) {
             stack.pop();
-            if stack.is_empty() {
-                self.current.remove(&tid);
-            }
         }
     }
 
@@ -243,29 +251,40 @@ impl Homes {
         }
     }
 
-    /// A device's primary context was reset: what it held is gone, it can be used again.
-    pub fn reset_primary(&mut self, device: u32, entered: BootTime) -> Fate {
+    /// A device's primary context was reset: what it held is gone, it can be used again. One that
+    /// does not exist, or was reset before, stays as it is.
+    pub fn reset_primary(&mut self, device: u32, entered: BootTime, from_the_start: bool) -> Fate {
         let pools = self.home(Home::Pools(device));
         let Some(primary) = self.primary.get_mut(&device) else {
-            return Fate::UnknownDestroyed(None);
+            return if from_the_start {
+                Fate::Lives
+            } else {
+                Fate::Unsure(HomeIndex::UNKNOWN)
+            };
         };
-        let was_active = std::mem::replace(&mut primary.active, false);
+        if !std::mem::replace(&mut primary.active, false) {
+            return Fate::Lives;
+        }
         let gone = Gone {
             homes: [primary.home, pools],
             entered,
         };
-        if was_active && primary.from_the_start {
+        if primary.from_the_start {
             Fate::Destroyed(gone)
         } else {
             Fate::UnknownDestroyed(Some(gone))
         }
     }
 
-    /// A context was destroyed.
-    pub fn destroyed(&mut self, handle: u64, entered: BootTime) -> Fate {
+    /// A thread destroyed a context. If it was current there, the one below it is now; to other
+    /// threads it stays current, destroyed, until they take it off.
+    pub fn destroyed(&mut self, tid: u32, handle: u64, entered: BootTime) -> Fate {
         let Some(&home) = self.by_handle.get(&handle) else {
             return Fate::UnknownDestroyed(None);
         };
+        if self.current(tid) == home {
+            self.popped(tid);
+        }
         let was_created = self.created.contains(&home);
         let gone = self.end_context(home, None, entered);
         if was_created {
@@ -282,10 +301,6 @@ impl Homes {
             self.index.remove(ended);
         }
         self.by_handle.retain(|_, it| *it != home);
-        self.current.retain(|_, stack| {
-            stack.retain(|&it| it != home);
-            !stack.is_empty()
-        });
         let pools = pools_of.map_or(home, |device| self.home(Home::Pools(device)));
         Gone {
             homes: [home, pools],
@@ -378,19 +393,39 @@ mod tests {
         homes.set(2, 0xa);
         homes.popped(1);
         assert_eq!((homes.current(1), homes.current(2)), (a, a));
-        let Fate::Destroyed(gone) = homes.destroyed(0xa, LATER) else {
+        let Fate::Destroyed(gone) = homes.destroyed(1, 0xa, LATER) else {
             panic!("it was created");
         };
         assert!(gone.takes(a, LATER) && !gone.takes(b, LATER));
         assert!(!gone.takes(a, BootTime(101)));
+        // To the other thread it stays current, though it is destroyed.
         assert_eq!(
             (homes.current(1), homes.current(2)),
-            (HomeIndex::UNKNOWN, HomeIndex::UNKNOWN)
+            (HomeIndex::UNKNOWN, a)
         );
-        assert_eq!(homes.destroyed(0xa, LATER), Fate::UnknownDestroyed(None));
+        assert_eq!(homes.destroyed(1, 0xa, LATER), Fate::UnknownDestroyed(None));
         homes.set(2, 0xb);
+        assert_eq!(homes.current(2), b);
         homes.set(2, 0);
         assert_eq!(homes.current(2), HomeIndex::UNKNOWN);
+    }
+
+    #[test]
+    fn threads_that_come_and_go_leave_room_for_others() {
+        let mut homes = Homes::default();
+        homes.created(0, 5, 0xa);
+        let threads = u32::try_from(MAX_THREADS).unwrap();
+        for tid in 1..3 * threads {
+            homes.set(tid, 0xa);
+            homes.set(tid, 0);
+            homes.set(tid, 0xa);
+        }
+        assert_eq!(homes.device(homes.current(3 * threads - 1)), Some(5));
+        assert_eq!(homes.current(0), HomeIndex::UNKNOWN);
+        assert_eq!(
+            (homes.current.len(), homes.threads.len()),
+            (MAX_THREADS, MAX_THREADS)
+        );
     }
 
     #[test]
@@ -398,7 +433,7 @@ mod tests {
         let mut homes = Homes::default();
         homes.created(1, 0, 0xa);
         let first = homes.current(1);
-        homes.destroyed(0xa, LATER);
+        homes.destroyed(1, 0xa, LATER);
         homes.created(1, 0, 0xa);
         assert_ne!(first, homes.current(1));
     }
@@ -426,9 +461,11 @@ mod tests {
         homes.set(1, 0xa);
         let home = homes.current(1);
         assert!(
-            matches!(homes.reset_primary(0, LATER), Fate::Destroyed(gone) if gone.takes(home, LATER))
+            matches!(homes.reset_primary(0, LATER, true), Fate::Destroyed(gone) if gone.takes(home, LATER))
         );
         assert_eq!(homes.current(1), home);
+        assert_eq!(homes.reset_primary(0, LATER, true), Fate::Lives);
+        assert_eq!(homes.reset_primary(1, LATER, true), Fate::Lives);
         assert!(homes.retained_primary(0, 0xa, true));
     }
 
@@ -470,7 +507,7 @@ mod tests {
         let home = homes.current(1);
         assert_eq!(homes.device(home), Some(1));
         assert!(
-            matches!(homes.destroyed(0x9, LATER), Fate::Destroyed(gone) if gone.takes(home, LATER))
+            matches!(homes.destroyed(1, 0x9, LATER), Fate::Destroyed(gone) if gone.takes(home, LATER))
         );
         assert_eq!(homes.current(1), HomeIndex::UNKNOWN);
     }

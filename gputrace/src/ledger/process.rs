@@ -520,7 +520,7 @@ impl Process {
                 }
             }
             Op::DestroyContext { context } => {
-                let fate = self.homes.destroyed(context, call.entered);
+                let fate = self.homes.destroyed(call.tid, context, call.entered);
                 self.context_ended(fate, call.entered);
             }
             Op::ReleasePrimary { device } => {
@@ -528,7 +528,9 @@ impl Process {
                 self.context_ended(fate, call.entered);
             }
             Op::ResetPrimary { device } => {
-                let fate = self.homes.reset_primary(device, call.entered);
+                let fate = self
+                    .homes
+                    .reset_primary(device, call.entered, from_the_start);
                 self.context_ended(fate, call.entered);
             }
             Op::SetContext { context } => self.homes.set(call.tid, context),

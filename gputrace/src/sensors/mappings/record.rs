@@ -1,6 +1,6 @@
 //! Records of perf's ring buffer: pure parsing of bytes.
 //!
-//! The layouts are those of linux/perf_event.h, for an event with [`SAMPLE_TIME`](super::ring) and
+//! The layouts are those of linux/perf_event.h, for an event with `PERF_SAMPLE_TIME` and
 //! `sample_id_all`: every record ends with the time at which it was written. Paths come from other
 //! processes' mounts, so nothing in here is trusted.
 
