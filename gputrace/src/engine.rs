@@ -15,6 +15,7 @@ use std::{
 };
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use tokio::sync::oneshot;
 
 use crate::{
     analysis::{Filter, Thresholds, report},
@@ -36,6 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const TICK_EVERY: Duration = Duration::from_millis(250);
 /// How often processes are looked for in /proc, in case the kernel's exit event was lost.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
+/// Longest wait for a target that has ended to be gone: one that is stuck in the driver stays.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
 /// Longest wait at the end for names that are being looked up.
 const NAMES_LIMIT: Duration = Duration::from_millis(400);
 
@@ -48,8 +51,10 @@ pub struct Settings {
     pub thresholds: Thresholds,
     /// Bounds on memory.
     pub limits: Limits,
-    /// End when all of these have ended; none: do not end by that.
+    /// Say so when all of these have ended; none: never.
     pub targets: Vec<Pid>,
+    /// Where to say it.
+    pub targets_ended: Option<oneshot::Sender<()>>,
     /// Send events as well.
     pub send_events: bool,
     /// Keeps every event in a file.
@@ -154,6 +159,8 @@ pub struct Engine {
     pending: Vec<Event>,
     left_out: u64,
     running_targets: HashSet<Pid>,
+    /// When the last of them was found to have ended.
+    targets_ended: Option<Instant>,
     alive: HashSet<Pid>,
 }
 
@@ -176,6 +183,7 @@ impl Engine {
             ledger: Ledger::new(settings.limits),
             procfs,
             running_targets: settings.targets.iter().copied().collect(),
+            targets_ended: None,
             settings,
             inbox,
             output,
@@ -194,8 +202,7 @@ impl Engine {
         engine
     }
 
-    /// Traces until it is told to stop, the time is over or every target has ended. Returns the
-    /// reader, whose end takes the probes out: by then the report has been sent.
+    /// Traces until it is told to stop. Returns the reader: by then the report has been sent.
     ///
     /// # Errors
     /// Where the ring buffer cannot be read any more.
@@ -227,9 +234,10 @@ impl Engine {
                 next_check = now + CHECK_EVERY;
                 self.notice_missed_exits();
             }
-            if let Some(by) = stop.or_else(|| self.end_reason()) {
+            if let Some(by) = stop {
                 break by;
             }
+            self.tell_of_ended_targets(now);
             if let Some(asked) = wants_snapshot {
                 self.take_in(Event::Tick { at: clock::now() });
                 let snapshot = Box::new(self.report(asked, None));
@@ -241,9 +249,21 @@ impl Engine {
         Ok(self.reader)
     }
 
-    fn end_reason(&self) -> Option<EndedBy> {
-        let had_targets = !self.settings.targets.is_empty();
-        (had_targets && self.running_targets.is_empty()).then_some(EndedBy::TargetsEnded)
+    /// Says when every target has ended, and is gone: the kernel tells of an end before it closes a
+    /// process's files, and with them gives its memory on the GPU back.
+    fn tell_of_ended_targets(&mut self, now: Instant) {
+        let targets = &self.settings.targets;
+        if targets.is_empty() || !self.running_targets.is_empty() {
+            return;
+        }
+        let since = *self.targets_ended.get_or_insert(now);
+        let are_gone = targets.iter().all(|&pid| self.is_gone(pid));
+        if (are_gone || now.duration_since(since) > GONE_WITHIN)
+            && let Some(tell) = self.settings.targets_ended.take()
+        {
+            // Nobody listens where the run is ending by another cause.
+            let _ = tell.send(());
+        }
     }
 
     fn finish(

@@ -223,6 +223,8 @@ async fn trace(
         coverage,
     } = probe(flags, &targets, is_command)?;
     let mut settings = settings(flags, filter, targets);
+    let (tell, targets_ended) = oneshot::channel();
+    settings.targets_ended = Some(tell);
     let mut kept = None;
     if let Some(keep) = keep {
         let header = Header::new(clock::moment(), settings.thresholds, settings.limits);
@@ -283,6 +285,7 @@ async fn trace(
         libraries,
         // A command is not left alone for want of a reader, and who records wants the file.
         ends_with_pipe: !is_command && !is_file && kept.is_none(),
+        targets_ended: Some(targets_ended),
     };
     let ended = run.drive(signals, running, engine, writer).await;
     written_as_well(kept, ended, signals).await
@@ -343,6 +346,7 @@ struct Run<'a> {
     progress: &'a Progress,
     libraries: Libraries,
     ends_with_pipe: bool,
+    targets_ended: Option<oneshot::Receiver<()>>,
 }
 
 impl Run<'_> {
@@ -360,6 +364,7 @@ impl Run<'_> {
             progress,
             libraries,
             ends_with_pipe,
+            mut targets_ended,
         } = self;
         let mut deadline = flags
             .duration
@@ -395,6 +400,7 @@ impl Run<'_> {
                 }
                 () = closed.wait(), if ends_with_pipe => return { drop(engine); Ok(Ended::PipeClosed) },
                 _ = ended(command), if stopping.is_none() => Some(EndedBy::TargetsEnded),
+                () = told(&mut targets_ended), if stopping.is_none() => Some(EndedBy::TargetsEnded),
                 asked = signals.next() => match (asked, stopping) {
                     (Asked::End(_), None) => match command {
                         Some(command) => {
@@ -442,6 +448,18 @@ async fn ended(command: &mut Option<Running>) {
         Some(command) => drop(command.wait().await),
         None => std::future::pending().await,
     }
+}
+
+/// Waits to be told, for ever if nobody is left who could.
+async fn told(receiver: &mut Option<oneshot::Receiver<()>>) {
+    if let Some(waiting) = receiver {
+        let result = waiting.await;
+        *receiver = None;
+        if result.is_ok() {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Waits for the engine, then takes the probes out.
@@ -499,6 +517,7 @@ fn settings(flags: &Trace, filter: Filter, targets: Vec<Pid>) -> Settings {
             ..Limits::default()
         },
         targets,
+        targets_ended: None,
         send_events: flags.events,
         recorder: None,
     }
