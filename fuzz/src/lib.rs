@@ -30,6 +30,7 @@ pub const SMALL: Limits = Limits {
     ended_processes: 2,
     processes: 4,
     sites_per_process: 3,
+    stacks: 5,
     await_free_ns: 1_000_000_000,
 };
 

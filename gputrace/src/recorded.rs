@@ -151,6 +151,7 @@ fn limits(flags: &ReportFlags, recorded: Limits) -> Limits {
         ended_processes: recorded.ended_processes.min(most.ended_processes),
         processes: recorded.processes.min(most.processes),
         sites_per_process: recorded.sites_per_process.min(most.sites_per_process),
+        stacks: recorded.stacks.min(most.stacks),
         ..recorded
     }
 }

@@ -231,6 +231,8 @@ pub struct GivenUpReport {
     pub ended_processes: u64,
     /// Calls of processes for which there was no room.
     pub calls: u64,
+    /// Stacks for which there was no room: what was called from there has no place.
+    pub stacks: u64,
 }
 
 /// A process.

@@ -105,6 +105,7 @@ pub fn report(
             allocations: given_up.allocations,
             ended_processes: given_up.ended_processes,
             calls: given_up.calls,
+            stacks: given_up.stacks,
         },
         thresholds,
         recording: None,

@@ -15,9 +15,20 @@ pub struct Limits {
     pub processes: usize,
     /// Call sites kept apart in one process; the calls of further ones share one account.
     pub sites_per_process: usize,
+    /// Stacks over all processes, of at most [`Limits::FRAMES`] frames each.
+    pub stacks: usize,
     /// Replaced allocations, over all processes, that await a free which is on its way; after
     /// this many nanoseconds it is taken for lost.
     pub await_free_ns: u64,
+}
+
+impl Limits {
+    /// Frames of a stack; the kernel walks no more than 127.
+    pub const FRAMES: usize = 128;
+    /// Mappings of a process: the kernel's own limit, unless it was raised.
+    pub const MODULES: usize = 65_536;
+    /// Names of users.
+    pub const USERS: usize = 65_536;
 }
 
 impl Default for Limits {
@@ -27,6 +38,7 @@ impl Default for Limits {
             ended_processes: 1024,
             processes: 16_384,
             sites_per_process: 8192,
+            stacks: 1 << 18,
             await_free_ns: 60_000_000_000,
         }
     }

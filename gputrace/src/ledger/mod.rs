@@ -44,6 +44,8 @@ pub struct GivenUp {
     pub ended_processes: u64,
     /// Calls of processes for which there was no room.
     pub calls: u64,
+    /// Stacks for which there was no room: what was called from there has no place.
+    pub stacks: u64,
 }
 
 /// The ledger.
@@ -124,16 +126,29 @@ impl Ledger {
                 }
             }
             Event::Modules { pid, modules } => {
-                self.modules.insert(*pid, modules.clone());
+                if self.process(*pid).is_some() {
+                    let modules = &modules[..modules.len().min(Limits::MODULES)];
+                    self.modules.insert(*pid, modules.to_vec());
+                }
             }
             Event::Stack { stack, pid, frames } => {
-                self.stacks.insert(*stack, (*pid, frames.clone()));
+                if self.stacks.len() < self.limits.stacks || self.stacks.contains_key(stack) {
+                    let frames = &frames[..frames.len().min(Limits::FRAMES)];
+                    self.stacks.insert(*stack, (*pid, frames.to_vec()));
+                } else {
+                    self.given_up.stacks += 1;
+                }
             }
             Event::Symbols { stack, names } => {
-                self.symbols.insert(*stack, names.clone());
+                if let Some((_, frames)) = self.stacks.get(stack) {
+                    let names = &names[..names.len().min(frames.len())];
+                    self.symbols.insert(*stack, names.to_vec());
+                }
             }
             Event::User { uid, name } => {
-                self.users.insert(*uid, name.clone());
+                if self.users.len() < Limits::USERS {
+                    self.users.insert(*uid, name.clone());
+                }
             }
             Event::Call(call) => self.call(call),
             Event::Activity(activity) => {

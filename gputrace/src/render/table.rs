@@ -154,6 +154,13 @@ impl Table<'_> {
                 given_up.calls
             )?;
         }
+        if given_up.stacks > 0 {
+            writeln!(
+                f,
+                "GIVEN UP: {}: what was called from there has no place.",
+                counted(given_up.stacks, "stack")
+            )?;
+        }
         Ok(())
     }
 
