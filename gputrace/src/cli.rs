@@ -66,7 +66,11 @@ pub enum Subcommands {
         shell: clap_complete::Shell,
     },
     /// Prints the man page
-    Man,
+    Man {
+        /// That of a subcommand, such as `run`.
+        #[arg(value_name = "SUBCOMMAND")]
+        of: Option<String>,
+    },
     /// Prints the JSON Schema of the output of --json
     Schema,
     /// Loads a libcuda and asks it for addresses.
@@ -88,7 +92,8 @@ pub enum Subcommands {
 const RUN: &str = "\
 The command and its descendants are traced; its input, output and environment are gputrace's own. \
 SIGTERM, SIGHUP and SIGINT are passed on to it, gputrace itself ends after it. The report comes at \
-its end, on standard output unless -o is given.
+its end, on standard output unless -o is given. With --json give -o as well: what the command \
+itself prints would stand between the lines.
 
 With sudo the command runs as root. To run it as yourself, let it change the user:
   sudo gputrace run -- sudo -E -u \"$USER\" python train.py

@@ -97,9 +97,9 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             clap_complete::generate(*shell, &mut Cli::command(), "gputrace", &mut script);
             print(&script)
         }
-        Some(Subcommands::Man) => {
+        Some(Subcommands::Man { of }) => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            man(of.as_deref())?.render(&mut page)?;
             print(&page)
         }
         Some(Subcommands::Schema) => print(gputrace::schema::text()?.as_bytes()),
@@ -117,6 +117,20 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             trace(&cli.trace, job)
         }
     }
+}
+
+/// The man page of gputrace, or of one of its subcommands.
+fn man(of: Option<&str>) -> anyhow::Result<clap_mangen::Man> {
+    let mut command = Cli::command();
+    command.build();
+    let Some(of) = of else {
+        return Ok(clap_mangen::Man::new(command));
+    };
+    let subcommand = command
+        .find_subcommand(of)
+        .filter(|it| !it.is_hide_set())
+        .with_context(|| format!("there is no subcommand {of}"))?;
+    Ok(clap_mangen::Man::new(subcommand.clone()))
 }
 
 fn print(bytes: &[u8]) -> anyhow::Result<ExitCode> {

@@ -211,6 +211,18 @@ pub struct DeviceReport {
     pub unexplained: Evidence<u64>,
     /// Bytes by which the processes' sum exceeds what is used: the two were read a moment apart.
     pub exceeds: u64,
+    /// Processes that NVML lists here and that have called no probed function since tracing began:
+    /// they hold memory from before, or reach the GPU in another way.
+    pub without_calls: Vec<WithoutCalls>,
+}
+
+/// A process that is known from NVML alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WithoutCalls {
+    /// Its PID.
+    pub tgid: u32,
+    /// Bytes that it holds on the device.
+    pub used: Evidence<u64>,
 }
 
 /// What the filters left out.

@@ -143,6 +143,8 @@ fn man_page_completions_and_schema_come_from_the_same_definition() {
         man.contains(".TH gputrace 1") && man.contains(r"\-\-leaks"),
         "{man}"
     );
+    let man = done(&["man", "run"]);
+    assert!(man.contains(".TH gputrace-run 1"), "{man}");
     for (shell, text) in [
         ("bash", "complete -F _gputrace"),
         ("zsh", "#compdef gputrace"),

@@ -97,7 +97,7 @@ pub fn report(
         ended_by,
         coverage: ledger.coverage().clone(),
         losses: loss_summary(ledger),
-        devices: closing::devices(ledger.devices()),
+        devices: closing::devices(ledger, &filter.pids),
         processes,
         kept_by_imports: kept_by_imports(ledger, &time),
         filtered_out,

@@ -1,26 +1,55 @@
 //! The closing sums: device = processes + unexplained, process = API live + other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::{
     evidence::Evidence,
     ledger::{Ledger, Process},
-    report::{Closing, DeviceReport},
+    report::{Closing, DeviceReport, WithoutCalls},
     resource::Resource,
     sensors::nvml::{Device, Sample},
 };
 
-/// Devices with their sums.
-pub fn devices(sample: &Evidence<Sample>) -> Evidence<Vec<DeviceReport>> {
-    sample.as_ref().and_then(|sample| {
-        sample
-            .devices
-            .as_ref()
-            .map(|devices| devices.iter().map(device).collect())
+/// Devices with their sums. `pids`: only these processes are asked for; none: all.
+pub fn devices(ledger: &Ledger, pids: &[u32]) -> Evidence<Vec<DeviceReport>> {
+    let has_called: HashSet<u32> = ledger
+        .processes()
+        .filter(|it| !it.is_without_calls() && it.ended().is_none())
+        .map(|it| it.pid.tgid)
+        .collect();
+    let is_wanted =
+        |pid: u32| (pids.is_empty() || pids.contains(&pid)) && !has_called.contains(&pid);
+    ledger.devices().as_ref().and_then(|sample| {
+        sample.devices.as_ref().map(|devices| {
+            let report = |it| device(it, is_wanted);
+            devices.iter().map(report).collect()
+        })
     })
 }
 
-fn device(device: &Device) -> DeviceReport {
+/// Processes on a device that are known from NVML alone, each once, the biggest first.
+fn without_calls(device: &Device, is_wanted: impl Fn(u32) -> bool) -> Vec<WithoutCalls> {
+    let mut by_pid: BTreeMap<u32, Evidence<u64>> = BTreeMap::new();
+    for process in device.processes.value().into_iter().flatten() {
+        if !is_wanted(process.pid) {
+            continue;
+        }
+        let used = by_pid
+            .entry(process.pid)
+            .or_insert_with(|| process.used.clone());
+        if used.value() < process.used.value() {
+            *used = process.used.clone();
+        }
+    }
+    let mut all: Vec<_> = by_pid
+        .into_iter()
+        .map(|(tgid, used)| WithoutCalls { tgid, used })
+        .collect();
+    all.sort_by_key(|it| std::cmp::Reverse(it.used.value().copied()));
+    all
+}
+
+fn device(device: &Device, is_wanted: impl Fn(u32) -> bool) -> DeviceReport {
     let processes = processes_bytes(device);
     let (unexplained, exceeds) = match (device.used.value(), processes.value()) {
         (Some(&used), Some(&of_processes)) => (
@@ -41,6 +70,7 @@ fn device(device: &Device) -> DeviceReport {
         processes,
         unexplained,
         exceeds,
+        without_calls: without_calls(device, is_wanted),
     }
 }
 

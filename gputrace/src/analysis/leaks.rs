@@ -158,6 +158,8 @@ pub struct Subject<'a> {
     pub process_began: Option<BootTime>,
     /// Growth up to here may be no growth: events were lost.
     pub doubt_until: Option<BootTime>,
+    /// The process has ended: there is nothing to wait for.
+    pub has_ended: bool,
 }
 
 impl Subject<'_> {
@@ -518,10 +520,14 @@ fn too_early(subject: &Subject<'_>, run: &Run<'_>, quiet: u64, thresholds: Thres
     } else {
         "but not yet more than it has held and freed before".to_owned()
     };
-    let reason = format!(
-        "it grew by {gained} in {length}, the last time {quiet} ago; {why}; without growth for \
-         {flat_after} it is flat"
-    );
+    let reason = if subject.has_ended {
+        format!("it grew by {gained} in {length}, and its process ended too soon to tell: {why}")
+    } else {
+        format!(
+            "it grew by {gained} in {length}, the last time {quiet} ago; {why}; without growth for \
+             {flat_after} it is flat"
+        )
+    };
     Verdict::new(Kind::GrowingTooEarly, reason)
 }
 
@@ -566,6 +572,7 @@ mod tests {
             latest: BootTime(until * SECOND),
             process_began: Some(BootTime(0)),
             doubt_until: None,
+            has_ended: false,
         };
         let (verdict, trend) = judge(subject, BootTime(until * SECOND), Thresholds::default());
         (verdict.kind, trend)
@@ -663,6 +670,7 @@ mod tests {
                 latest: BootTime(900_000_000),
                 process_began: Some(BootTime(0)),
                 doubt_until: None,
+                has_ended: false,
             };
             let now = BootTime(seconds * SECOND);
             let kind = judge(subject, now, Thresholds::default()).0.kind;
@@ -729,6 +737,7 @@ mod tests {
                 latest: BootTime(90 * SECOND),
                 process_began: None,
                 doubt_until: Some(BootTime(doubt * SECOND)),
+                has_ended: false,
             };
             judge(subject, BootTime(90 * SECOND), Thresholds::default())
                 .0

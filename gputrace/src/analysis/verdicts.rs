@@ -86,6 +86,7 @@ pub fn verdicts(ledger: &Ledger, process: &Process, thresholds: Thresholds) -> V
             latest,
             process_began: began,
             doubt_until: doubt.as_ref().map(|doubt| doubt.until),
+            has_ended: process.ended().is_some(),
         };
         let (verdict, trend) = judge(subject, now, thresholds);
         (doubted(verdict, doubt.as_ref()), trend)

@@ -61,6 +61,8 @@ impl fmt::Display for Table<'_> {
     }
 }
 
+/// Processes without calls shown for a GPU.
+const WITHOUT_CALLS_SHOWN: usize = 16;
 /// Kinds of failed calls shown for a process.
 const FAILURES_SHOWN: usize = 8;
 
@@ -70,6 +72,7 @@ impl Table<'_> {
         let why = match report.ended_by {
             Some(EndedBy::Duration) => ", ended by --duration",
             Some(EndedBy::Signal) => ", ended by a signal",
+            Some(EndedBy::TargetsEnded) if report.coverage.command => ", the command has ended",
             Some(EndedBy::TargetsEnded) => ", the traced processes have ended",
             Some(EndedBy::RecordingBreaksOff) => ", where the recording breaks off",
             None => "",
@@ -207,7 +210,27 @@ impl Table<'_> {
         for device in devices {
             grid.add_row(self.device_row(device));
         }
-        writeln!(f, "\n{}", trimmed(&grid))
+        writeln!(f, "\n{}", trimmed(&grid))?;
+        for device in devices {
+            for it in device.without_calls.iter().take(WITHOUT_CALLS_SHOWN) {
+                writeln!(
+                    f,
+                    " GPU {}: PID {} holds {} and has called no probed function since tracing \
+                     began: from before, or by another way",
+                    device.index,
+                    it.tgid,
+                    amount(&it.used)
+                )?;
+            }
+            let more = device
+                .without_calls
+                .len()
+                .saturating_sub(WITHOUT_CALLS_SHOWN);
+            if more > 0 {
+                writeln!(f, " GPU {}: {more} more such", device.index)?;
+            }
+        }
+        Ok(())
     }
 
     fn device_row(&self, device: &DeviceReport) -> Vec<Cell> {
@@ -388,13 +411,18 @@ impl Table<'_> {
             if is_all || account.allocated.count == 0 {
                 continue;
             }
-            let held = account.live.plus(account.released_by_exit);
-            let what = if kind.is_object() {
-                format!("{} live of {}", held.count, account.allocated.count)
+            let has_ended = !matches!(process.state, ProcessState::Running {});
+            let (held, live) = if has_ended {
+                (account.released_by_exit, "at its end")
             } else {
-                let [live, allocated] = [held, account.allocated].map(|it| Bytes(it.bytes));
+                (account.live, "live")
+            };
+            let what = if kind.is_object() {
+                format!("{live} {} of {}", held.count, account.allocated.count)
+            } else {
+                let [bytes, allocated] = [held, account.allocated].map(|it| Bytes(it.bytes));
                 format!(
-                    "live {live} in {}; allocated {allocated} in {}",
+                    "{live} {bytes} in {}; allocated {allocated} in {}",
                     held.count, account.allocated.count
                 )
             };
@@ -466,8 +494,12 @@ impl Table<'_> {
         .into_iter()
         .filter_map(|(it, what)| {
             let latest = short_time(it.latest.as_ref()?);
-            let count = counted(it.count.saturating_add(it.failed), what);
-            Some(format!("{count} (latest {latest})"))
+            let failed = match it.failed {
+                0 => String::new(),
+                n => format!(" and {n} failed"),
+            };
+            let count = counted(it.count, what);
+            Some(format!("{count}{failed} (latest {latest})"))
         })
         .collect();
         if parts.is_empty() {

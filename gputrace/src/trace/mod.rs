@@ -95,6 +95,14 @@ pub enum TraceError {
     /// The eBPF side.
     #[error(transparent)]
     Bpf(#[from] BpfError),
+    /// The file for the output cannot be made.
+    #[error("{} could not be made: {source}", identity::escape(.path.as_os_str().as_encoded_bytes()))]
+    Create {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The output cannot be written.
     #[error("the output could not be written: {0}")]
     Output(#[source] io::Error),
@@ -210,7 +218,10 @@ async fn trace(
     let keep = job.keep.map(Keep::open).transpose()?;
     let (mut to, is_file): (Box<dyn Write + Send>, _) = match &job.output {
         Some(path) => (
-            Box::new(File::create(path).map_err(TraceError::Output)?),
+            Box::new(File::create(path).map_err(|source| TraceError::Create {
+                path: path.clone(),
+                source,
+            })?),
             true,
         ),
         None => (Box::new(io::stdout()), false),
