@@ -395,6 +395,10 @@ fn every_kind() -> Vec<Event> {
 
 #[test]
 fn every_kind_and_memory_that_outlives_its_free() {
-    let events = [every_kind(), vec![sample(&[(61, 900), (62, 940), (63, 2000)])]].concat();
+    let events = [
+        every_kind(),
+        vec![sample(&[(61, 900), (62, 940), (63, 2000)])],
+    ]
+    .concat();
     golden("kinds.txt", events, &Filter::default(), 100);
 }
