@@ -17,6 +17,7 @@ pub mod keep;
 pub mod launch;
 pub mod ledger;
 pub mod output;
+pub mod priority;
 pub mod recorded;
 pub mod recording;
 pub mod render;

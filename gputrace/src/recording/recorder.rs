@@ -17,7 +17,7 @@ use super::{
     format::{Header, Kind},
     writer::{Pending, Sink, Writer},
 };
-use crate::event::Event;
+use crate::{event::Event, priority};
 
 /// Blocks that may wait to be written: what a disk can fall behind, at about 1 MiB each.
 const WAITING: usize = 32;
@@ -83,7 +83,10 @@ impl Recorder {
         let counts = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("recording".to_owned())
-            .spawn(move || write(writer, &inbox, &counts))?;
+            .spawn(move || {
+                priority::raise();
+                write(writer, &inbox, &counts)
+            })?;
         let recorder = Self {
             jobs,
             shared,

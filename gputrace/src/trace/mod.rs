@@ -37,6 +37,7 @@ use crate::{
     launch::{Held, Running},
     ledger::Limits,
     output::write_all,
+    priority,
     recording::Header,
     report::{EndedBy, Report},
     sensors::bpf::{BpfError, Reader},
@@ -275,7 +276,7 @@ async fn trace(
         symbols::start(control.clone()),
     );
     let engine = spawn("engine", move || {
-        raise_priority();
+        priority::raise();
         engine.run()
     })?;
     let progress = Progress::default();
@@ -339,14 +340,6 @@ fn spawn<T: Send + 'static>(
         })
         .map_err(system("a thread cannot be started"))?;
     Ok(receiver)
-}
-
-/// The reader must get the processor when the ring buffer fills, however busy the host is. Without
-/// the privilege it stays as it is.
-fn raise_priority() {
-    const URGENT: i32 = -20;
-    // SAFETY: no pointers. 0 is the calling thread on Linux.
-    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, URGENT) };
 }
 
 /// A run, once everything has been started.

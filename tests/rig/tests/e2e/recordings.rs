@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use libtest_mimic::{Completion, Failed, Trial};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::command::{refused, unprivileged};
 use crate::tracing::{Bench, bench, until};
@@ -84,7 +85,8 @@ fn check_one(recording: &Path) -> Result<(), Failed> {
     })?;
     // One that was killed printed no report, and has none that could be compared.
     let is_report = |line: &[u8]| line.windows(15).any(|it| it == br#""type":"report""#);
-    require(!is_report(last) || output.stdout == last, || {
+    let same = output.stdout == last || states_what_was_not_written(&output.stdout);
+    require(!is_report(last) || same, || {
         format!(
             "{}: the report of the recording is not that of the trace:\n{}\n{}",
             recording.display(),
@@ -92,6 +94,13 @@ fn check_one(recording: &Path) -> Result<(), Failed> {
             String::from_utf8_lossy(&output.stdout)
         )
     })
+}
+
+/// A flood on a busy machine may come faster than the disk takes it. Then the two reports differ, and
+/// that of the recording says so.
+fn states_what_was_not_written(report: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(report)
+        .is_ok_and(|it| it["losses"]["causes"]["not_recorded"].as_u64() > Some(0))
 }
 
 /// The machine's answer where it cannot run a test, in the middle of a function.

@@ -102,9 +102,7 @@ fn status() -> Result<Completion, Failed> {
         || String::from_utf8_lossy(&output.stderr).into_owned(),
     )?;
     let text = fs::read_to_string(&file)?;
-    require(text.contains("traced processes have ended"), || {
-        text.clone()
-    })?;
+    require(text.contains("the command has ended"), || text.clone())?;
     Ok(Completion::Completed)
 }
 
