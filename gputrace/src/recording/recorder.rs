@@ -21,6 +21,8 @@ use crate::{event::Event, priority};
 
 /// Blocks that may wait to be written: what a disk can fall behind, at about 1 MiB each.
 const WAITING: usize = 32;
+/// After so many have waited at once, their memory is worth the work of giving it back.
+const WORTH_TRIMMING: usize = 4;
 
 /// A block is written after this time at the latest, so that little is lost if gputrace is killed.
 const WRITE_EVERY: Duration = Duration::from_millis(750);
@@ -163,6 +165,15 @@ impl Recording {
     }
 }
 
+/// Gives what the blocks of a flood took back to the system: the allocator would keep it.
+fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no pointers; any thread may call it at any time.
+    unsafe {
+        libc::malloc_trim(0)
+    };
+}
+
 fn write<S: Sink>(mut writer: Writer<S>, jobs: &Receiver<Job>, shared: &Shared) -> Summary {
     let mut summary = Summary {
         events: 0,
@@ -171,10 +182,12 @@ fn write<S: Sink>(mut writer: Writer<S>, jobs: &Receiver<Job>, shared: &Shared) 
         error: None,
         complete: false,
     };
+    let mut flood = 0;
     for job in jobs {
         let (kind, pending) = match job {
             Job::Block(pending) => {
-                shared.waiting.fetch_sub(1, Ordering::AcqRel);
+                let waiting = shared.waiting.fetch_sub(1, Ordering::AcqRel);
+                flood = flood.max(waiting);
                 (Kind::Events, pending)
             }
             Job::End(pending) => (Kind::End, pending),
@@ -189,6 +202,11 @@ fn write<S: Sink>(mut writer: Writer<S>, jobs: &Receiver<Job>, shared: &Shared) 
                 shared.not_recorded.fetch_add(events, Ordering::Relaxed);
                 summary.error.get_or_insert(error);
             }
+        }
+        if flood > WORTH_TRIMMING && shared.waiting.load(Ordering::Acquire) == 0 {
+            drop(pending);
+            flood = 0;
+            give_memory_back();
         }
     }
     summary.bytes = writer.length();
