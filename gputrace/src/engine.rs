@@ -21,6 +21,7 @@ use crate::{
     analysis::{Filter, Thresholds, report},
     clock::{self, Moment},
     event::{BootTime, Coverage, Event, Exit, ExitSource, Pid, Sighting, StackId},
+    heap,
     identity::procfs::{Procfs, ProcfsError},
     ledger::{Ledger, Limits},
     recording::Recorder,
@@ -158,6 +159,8 @@ pub struct Engine {
     users: HashSet<u32>,
     pending: Vec<Event>,
     left_out: u64,
+    /// Events came faster than they were taken in, since the heap was last looked after.
+    flooded: bool,
     running_targets: HashSet<Pid>,
     /// When the last of them was found to have ended.
     targets_ended: Option<Instant>,
@@ -184,6 +187,7 @@ impl Engine {
             procfs,
             running_targets: settings.targets.iter().copied().collect(),
             targets_ended: None,
+            flooded: false,
             settings,
             inbox,
             output,
@@ -233,6 +237,9 @@ impl Engine {
             if now >= next_check {
                 next_check = now + CHECK_EVERY;
                 self.notice_missed_exits();
+                if std::mem::take(&mut self.flooded) {
+                    heap::give_back();
+                }
             }
             if let Some(by) = stop {
                 break by;
@@ -318,6 +325,7 @@ impl Engine {
             if read < BATCH {
                 break;
             }
+            self.flooded = true;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod engine;
 pub mod event;
 pub mod evidence;
+pub mod heap;
 pub mod identity;
 pub mod keep;
 pub mod launch;

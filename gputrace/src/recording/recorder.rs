@@ -17,7 +17,7 @@ use super::{
     format::{Header, Kind},
     writer::{Pending, Sink, Writer},
 };
-use crate::{event::Event, priority};
+use crate::{event::Event, heap, priority};
 
 /// Blocks that may wait to be written: what a disk can fall behind, at about 1 MiB each.
 const WAITING: usize = 32;
@@ -165,15 +165,6 @@ impl Recording {
     }
 }
 
-/// Gives what the blocks of a flood took back to the system: the allocator would keep it.
-fn give_memory_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: no pointers; any thread may call it at any time.
-    unsafe {
-        libc::malloc_trim(0)
-    };
-}
-
 fn write<S: Sink>(mut writer: Writer<S>, jobs: &Receiver<Job>, shared: &Shared) -> Summary {
     let mut summary = Summary {
         events: 0,
@@ -206,7 +197,7 @@ fn write<S: Sink>(mut writer: Writer<S>, jobs: &Receiver<Job>, shared: &Shared) 
         if flood > WORTH_TRIMMING && shared.waiting.load(Ordering::Acquire) == 0 {
             drop(pending);
             flood = 0;
-            give_memory_back();
+            heap::give_back();
         }
     }
     summary.bytes = writer.length();
