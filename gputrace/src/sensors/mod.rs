@@ -3,6 +3,7 @@
 pub mod attacher;
 pub mod bpf;
 pub mod btf;
+mod child;
 pub mod cuda;
 pub mod libraries;
 pub mod mappings;

@@ -1,16 +1,10 @@
 //! The parent's side: asks the child process, and does without it when it does not answer.
 
-use std::{
-    ffi::OsString,
-    io,
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
+use std::{ffi::OsString, io, path::PathBuf, process::Stdio, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    process::{Child, ChildStdin, ChildStdout, Command},
+    process::{Child, ChildStdin, ChildStdout},
     time::{Instant, timeout_at},
 };
 
@@ -18,10 +12,11 @@ use super::{
     protocol::{Outcome, Reply, Request},
     sample::Sample,
 };
-use crate::{evidence::Evidence, identity::escape_at_most};
-
-/// The running program, even if its file was replaced meanwhile.
-const SELF: &str = "/proc/self/exe";
+use crate::{
+    evidence::Evidence,
+    identity::escape_at_most,
+    sensors::child::{self, SELF},
+};
 
 /// Longest reply read. A sample of 16 devices with 1,000 processes has 2 MB.
 const MAX_REPLY: usize = 64 << 20;
@@ -223,36 +218,10 @@ impl NvmlClient {
 }
 
 fn start(options: &NvmlOptions) -> io::Result<Running> {
-    let mut command = Command::new(&options.executable);
-    if options.executable == Path::new(SELF) {
-        // For people who look at the list of processes.
-        command.arg0("gputrace");
-    }
-    command.args(&options.arguments);
+    let mut command = child::command(&options.executable);
+    command.args(&options.arguments).stdin(Stdio::piped());
     if let Some(library) = &options.library {
         command.arg("--library").arg(library);
-    }
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        // A Ctrl-C on the terminal is for gputrace, which then asks for a last sample.
-        .process_group(0)
-        .kill_on_drop(true);
-    // SAFETY: between fork and exec only this one system call is made, which is safe there.
-    unsafe {
-        command.pre_exec(|| {
-            // Whatever gputrace has open or was given open (its output, the rings, a caller's pipe)
-            // would stay open in a child that is stuck. Kernels before 5.11 refuse the flag; there
-            // only what gputrace was given itself stays.
-            libc::syscall(
-                libc::SYS_close_range,
-                3u32,
-                u32::MAX,
-                libc::CLOSE_RANGE_CLOEXEC,
-            );
-            Ok(())
-        });
     }
     let mut child = command.spawn()?;
     match (child.stdin.take(), child.stdout.take()) {

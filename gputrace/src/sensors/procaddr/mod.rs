@@ -12,20 +12,20 @@ use std::{
     ffi::OsString,
     io,
     path::{Path, PathBuf},
-    process::Stdio,
     time::Duration,
 };
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
+use tokio::{io::AsyncReadExt as _, time::timeout};
 
 pub use child::child_main;
 
-use crate::{evidence::Evidence, identity::escape_at_most};
-
-/// The running program, even if its file was replaced meanwhile.
-const SELF: &str = "/proc/self/exe";
+use crate::{
+    evidence::Evidence,
+    identity::escape_at_most,
+    sensors::child::{self as child_process, SELF},
+};
 
 /// Longest answer read; a library that hides everything has some 100 kB.
 const MAX_ANSWER: u64 = 4 << 20;
@@ -112,35 +112,12 @@ async fn answer(
     options: &ProcAddressOptions,
     library: &Path,
 ) -> io::Result<Result<ProcAddresses, String>> {
-    let mut command = Command::new(&options.executable);
-    if options.executable == Path::new(SELF) {
-        // For people who look at the list of processes.
-        command.arg0("gputrace");
-    }
-    command
+    let mut child = child_process::command(&options.executable)
         .args(&options.arguments)
         .arg("--library")
         // A name without a slash would be looked for elsewhere.
         .arg(std::path::absolute(library)?)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .kill_on_drop(true);
-    // SAFETY: between fork and exec only this one system call is made, which is safe there.
-    unsafe {
-        command.pre_exec(|| {
-            // What gputrace has open is not for the library. Kernels before 5.11 refuse the flag.
-            libc::syscall(
-                libc::SYS_close_range,
-                3u32,
-                u32::MAX,
-                libc::CLOSE_RANGE_CLOEXEC,
-            );
-            Ok(())
-        });
-    }
-    let mut child = command.spawn()?;
+        .spawn()?;
     let output = child.stdout.take();
     let mut text = Vec::new();
     if let Some(output) = output {

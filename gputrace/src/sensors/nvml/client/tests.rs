@@ -1,5 +1,7 @@
 //! Tests of [`super`].
 
+use tokio::process::Command;
+
 use super::*;
 
 /// Long enough that only a real hang reaches it.
