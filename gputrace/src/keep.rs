@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    identity::escape,
+    identity::escape_path,
     recording::{Header, Recorder, Recording, Summary},
     trace::{Asked, SAME_SIGNAL, Signals},
     units::{Bytes, counted},
@@ -87,7 +87,7 @@ impl Keep {
     /// Opens the file.
     pub(crate) fn open(self) -> Result<OpenFile, KeepError> {
         let Self { file: path, force } = self;
-        let shown = escape(path.as_os_str().as_encoded_bytes());
+        let shown = escape_path(&path);
         let mut options = OpenOptions::new();
         options.write(true).mode(MODE);
         let (file, is_new) = match options.clone().create_new(true).open(&path) {
@@ -123,7 +123,7 @@ impl OpenFile {
     /// Begins the recording.
     pub(crate) fn start(self, header: &Header) -> Result<(Recorder, Kept), KeepError> {
         let Self { path, file, made } = self;
-        let shown = escape(path.as_os_str().as_encoded_bytes());
+        let shown = escape_path(&path);
         let begin = || {
             if file.metadata()?.is_file() {
                 file.set_permissions(Permissions::from_mode(MODE))?;
@@ -145,7 +145,7 @@ impl OpenFile {
 impl Kept {
     /// Its path, harmless for a terminal.
     pub(crate) fn shown(&self) -> String {
-        escape(self.path.as_os_str().as_encoded_bytes())
+        escape_path(&self.path)
     }
 
     /// Waits until the file is written, and says on stderr what is in it.

@@ -12,6 +12,7 @@ use crate::{
     analysis::{Filter, report},
     cli::ReportFlags,
     event::Event,
+    identity::{escape_at_most, escape_path},
     ledger::{Ledger, Limits},
     recording::{ReadError, Reader, Replay, harmless},
     render::{
@@ -60,7 +61,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// # Errors
 /// [`RecordedError`].
 pub fn run(flags: &ReportFlags) -> Result<Report, RecordedError> {
-    let path = shown(&flags.file);
+    let path = escape_path(&flags.file);
     let (input, size) = open(&flags.file).map_err(|source| RecordedError::Open {
         path: path.clone(),
         source,
@@ -137,10 +138,6 @@ fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
     Ok((Box::new(file), size))
 }
 
-fn shown(path: &Path) -> String {
-    crate::identity::escape(path.as_os_str().as_encoded_bytes())
-}
-
 /// Those of the recording, as far as they cost no more memory than gputrace uses by itself.
 fn limits(flags: &ReportFlags, recorded: Limits) -> Limits {
     let most = Limits::default();
@@ -164,9 +161,7 @@ fn filter(flags: &ReportFlags, ledger: &Ledger) -> Result<Filter, RecordedError>
             ledger
                 .user_named(user)
                 .or_else(|| user.parse().ok())
-                .ok_or_else(|| {
-                    RecordedError::NoUser(crate::identity::escape_at_most(user.as_bytes(), 128))
-                })?,
+                .ok_or_else(|| RecordedError::NoUser(escape_at_most(user.as_bytes(), 128)))?,
         ),
     };
     Ok(flags.filter.resolve(uid, flags.json))

@@ -1,5 +1,7 @@
 //! Untrusted bytes made safe to show.
 
+use std::path::Path;
+
 /// What [`escape()`] keeps of one string, in characters of its result. Long enough for any path
 /// (`PATH_MAX` is 4096) and short enough that a hostile string cannot fill a terminal or a disk.
 pub const MAX_ESCAPED_CHARS: usize = 4096;
@@ -18,6 +20,11 @@ pub const MAX_ESCAPED_CHARS: usize = 4096;
 /// ```
 pub fn escape(bytes: &[u8]) -> String {
     escape_at_most(bytes, MAX_ESCAPED_CHARS)
+}
+
+/// A path, made harmless for a terminal as by [`escape()`].
+pub fn escape_path(path: &Path) -> String {
+    escape(path.as_os_str().as_encoded_bytes())
 }
 
 /// As [`escape()`], with at most `max_chars` characters in the result.

@@ -9,6 +9,6 @@ mod patience;
 pub mod procfs;
 mod users;
 
-pub use escape::{MAX_ESCAPED_CHARS, escape, escape_at_most, is_harmless};
+pub use escape::{MAX_ESCAPED_CHARS, escape, escape_at_most, escape_path, is_harmless};
 pub use patience::{OutOfPatience, within};
 pub use users::{UserError, Users, resolve as resolve_user};

@@ -14,7 +14,7 @@ pub mod parse;
 
 pub use parse::{Cgroup, CgroupLine, Malformed, Stat, Status};
 
-use super::escape::{escape, escape_at_most};
+use super::escape::{escape_at_most, escape_path};
 
 /// Most bytes read of a command line. It may be 2 MiB and more; nobody reads that.
 pub const MAX_CMDLINE: usize = 4096;
@@ -36,7 +36,7 @@ pub enum ProcfsError {
         pid: u32,
     },
     /// The file could not be read.
-    #[error("{}: {source}", escape(.path.as_os_str().as_encoded_bytes()))]
+    #[error("{}: {source}", escape_path(.path))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -44,7 +44,7 @@ pub enum ProcfsError {
         source: io::Error,
     },
     /// The file says something that this version does not understand.
-    #[error("{}: {source}", escape(.path.as_os_str().as_encoded_bytes()))]
+    #[error("{}: {source}", escape_path(.path))]
     Malformed {
         /// The file.
         path: PathBuf,

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::identity::escape;
+use crate::identity::escape_path;
 
 /// Where kernels since 4.18 with `CONFIG_DEBUG_INFO_BTF` show theirs.
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -57,7 +57,7 @@ mod kind {
 #[derive(Debug, thiserror::Error)]
 pub enum BtfError {
     /// The file cannot be read; without it the kernel was built without `CONFIG_DEBUG_INFO_BTF`.
-    #[error("{}: {source}", escape(.path.as_os_str().as_encoded_bytes()))]
+    #[error("{}: {source}", escape_path(.path))]
     Unreadable {
         /// The file.
         path: PathBuf,

@@ -95,12 +95,8 @@ pub fn find(explicit: &[PathBuf], directories: Vec<PathBuf>) -> Targets {
 /// Why there are none.
 pub fn target(found: Found) -> Result<Target, String> {
     let wanted: Vec<&str> = FunctionId::all().map(FunctionId::symbol).collect();
-    let path = format!("{}: ", found.path.display());
-    let functions = elf::functions(found.file(), &found.path, &wanted).map_err(|error| {
-        // The path stands beside the reason.
-        let text = error.to_string();
-        text.strip_prefix(&path).map(str::to_owned).unwrap_or(text)
-    })?;
+    let functions =
+        elf::functions(found.file(), &found.path, &wanted).map_err(|error| error.reason())?;
     let mut missing: Vec<MissingFunction> = functions
         .missing
         .into_iter()

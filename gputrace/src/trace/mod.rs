@@ -97,7 +97,7 @@ pub enum TraceError {
     #[error(transparent)]
     Bpf(#[from] BpfError),
     /// The file for the output cannot be made.
-    #[error("{} could not be made: {source}", identity::escape(.path.as_os_str().as_encoded_bytes()))]
+    #[error("{} could not be made: {source}", identity::escape_path(.path))]
     Create {
         /// Which.
         path: PathBuf,

@@ -32,7 +32,7 @@ use super::{
     maps::{file_name, parse_maps_line},
 };
 use crate::identity::{
-    escape,
+    escape, escape_path,
     procfs::{Procfs, is_gone},
 };
 
@@ -201,14 +201,14 @@ pub fn discover_in(search: &Search, mut pids: Vec<u32>) -> Discovery {
 impl Discovery {
     fn add_path(&mut self, path: &Path, source: Source) {
         let explicit = source == Source::Explicit;
-        let shown = escape(path.as_os_str().as_bytes());
+        let shown = escape_path(path);
         match open_regular(path).and_then(|file| Opened::new(file, path)) {
             Ok(opened) => {
                 self.add(opened, path.to_owned(), shown, source);
             }
             // The loader's cache may be older than the file system, and links may lead nowhere.
             Err(ElfError::Unreadable { source, .. }) if !explicit && is_gone(&source) => {}
-            Err(error) => self.add_unreadable(&shown, explicit, None, reason(&error)),
+            Err(error) => self.add_unreadable(&shown, explicit, None, error.reason()),
         }
     }
 
@@ -281,15 +281,6 @@ impl Discovery {
                 reason,
             }),
         }
-    }
-}
-
-/// The error without the path, which stands beside it.
-fn reason(error: &ElfError) -> String {
-    match error {
-        ElfError::Unreadable { source, .. } => source.to_string(),
-        ElfError::NotAFile { .. } => "not a regular file".to_owned(),
-        error => error.to_string(),
     }
 }
 
@@ -498,7 +489,7 @@ fn open_mapped(
         {
             Err(None)
         }
-        Err(error) => Err(Some(reason(&error))),
+        Err(error) => Err(Some(error.reason())),
     }
 }
 

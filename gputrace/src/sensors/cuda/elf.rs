@@ -27,7 +27,7 @@ use object::{
 };
 
 use super::placement::WINDOW;
-use crate::identity::escape;
+use crate::identity::escape_path;
 
 /// Largest file looked at. The real libcuda has 30 to 90 MB.
 const MAX_FILE: u64 = 2 << 30;
@@ -80,7 +80,7 @@ pub struct Missing {
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
     /// It cannot be opened or read.
-    #[error("{}: {source}", shown(.path))]
+    #[error("{}: {source}", escape_path(.path))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -88,13 +88,13 @@ pub enum ElfError {
         source: io::Error,
     },
     /// It is a directory, a device, a pipe, ...; opening some of those has effects.
-    #[error("{}: not a regular file", shown(.path))]
+    #[error("{}: not a regular file", escape_path(.path))]
     NotAFile {
         /// The file.
         path: PathBuf,
     },
     /// It is larger than any library.
-    #[error("{}: {size} bytes are too many for a library", shown(.path))]
+    #[error("{}: {size} bytes are too many for a library", escape_path(.path))]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -102,13 +102,13 @@ pub enum ElfError {
         size: u64,
     },
     /// It is no ELF file.
-    #[error("{}: not an ELF file", shown(.path))]
+    #[error("{}: not an ELF file", escape_path(.path))]
     NotElf {
         /// The file.
         path: PathBuf,
     },
     /// It is one for another kind of machine.
-    #[error("{}: {what}; only 64-bit x86-64 libraries can be traced", shown(.path))]
+    #[error("{}: {what}; only 64-bit x86-64 libraries can be traced", escape_path(.path))]
     OtherMachine {
         /// The file.
         path: PathBuf,
@@ -116,7 +116,7 @@ pub enum ElfError {
         what: String,
     },
     /// Its tables are damaged, or not what they claim to be.
-    #[error("{}: damaged: {what}", shown(.path))]
+    #[error("{}: damaged: {what}", escape_path(.path))]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -124,15 +124,36 @@ pub enum ElfError {
         what: String,
     },
     /// It is fully stripped: neither `.dynsym` nor `.symtab`.
-    #[error("{}: it has no symbol table", shown(.path))]
+    #[error("{}: it has no symbol table", escape_path(.path))]
     NoSymbols {
         /// The file.
         path: PathBuf,
     },
 }
 
-fn shown(path: &Path) -> String {
-    escape(path.as_os_str().as_encoded_bytes())
+impl ElfError {
+    /// The file.
+    fn path(&self) -> &Path {
+        match self {
+            Self::Unreadable { path, .. }
+            | Self::NotAFile { path }
+            | Self::TooLarge { path, .. }
+            | Self::NotElf { path }
+            | Self::OtherMachine { path, .. }
+            | Self::Malformed { path, .. }
+            | Self::NoSymbols { path } => path,
+        }
+    }
+
+    /// What is wrong, without the path: for where that stands beside it.
+    pub fn reason(&self) -> String {
+        let mut text = self.to_string();
+        let path = format!("{}: ", escape_path(self.path()));
+        if text.starts_with(&path) {
+            text.drain(..path.len());
+        }
+        text
+    }
 }
 
 /// Opens a file for reading if it is a regular one, without blocking on or disturbing anything
