@@ -159,8 +159,8 @@ pub struct Engine {
     users: HashSet<u32>,
     pending: Vec<Event>,
     left_out: u64,
-    /// Events came faster than they were taken in, since the heap was last looked after.
-    flooded: bool,
+    /// When events last came faster than they were taken in; `None` once the heap was looked after.
+    flooded: Option<Instant>,
     running_targets: HashSet<Pid>,
     /// When the last of them was found to have ended.
     targets_ended: Option<Instant>,
@@ -187,7 +187,7 @@ impl Engine {
             procfs,
             running_targets: settings.targets.iter().copied().collect(),
             targets_ended: None,
-            flooded: false,
+            flooded: None,
             settings,
             inbox,
             output,
@@ -237,7 +237,12 @@ impl Engine {
             if now >= next_check {
                 next_check = now + CHECK_EVERY;
                 self.notice_missed_exits();
-                if std::mem::take(&mut self.flooded) {
+                // By then those who took events over, to record or print them, are done as well.
+                if self
+                    .flooded
+                    .take_if(|at| now.duration_since(*at) >= CHECK_EVERY)
+                    .is_some()
+                {
                     heap::give_back();
                 }
             }
@@ -260,7 +265,8 @@ impl Engine {
     /// process's files, and with them gives its memory on the GPU back.
     fn tell_of_ended_targets(&mut self, now: Instant) {
         let targets = &self.settings.targets;
-        if targets.is_empty() || !self.running_targets.is_empty() {
+        let is_told = self.settings.targets_ended.is_none();
+        if is_told || targets.is_empty() || !self.running_targets.is_empty() {
             return;
         }
         let since = *self.targets_ended.get_or_insert(now);
@@ -325,7 +331,7 @@ impl Engine {
             if read < BATCH {
                 break;
             }
-            self.flooded = true;
+            self.flooded = Some(Instant::now());
         }
         Ok(())
     }

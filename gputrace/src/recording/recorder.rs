@@ -17,12 +17,10 @@ use super::{
     format::{Header, Kind},
     writer::{Pending, Sink, Writer},
 };
-use crate::{event::Event, heap, priority};
+use crate::{event::Event, priority};
 
 /// Blocks that may wait to be written: what a disk can fall behind, at about 1 MiB each.
 const WAITING: usize = 32;
-/// After so many have waited at once, their memory is worth the work of giving it back.
-const WORTH_TRIMMING: usize = 4;
 
 /// A block is written after this time at the latest, so that little is lost if gputrace is killed.
 const WRITE_EVERY: Duration = Duration::from_millis(750);
@@ -173,12 +171,10 @@ fn write<S: Sink>(mut writer: Writer<S>, jobs: &Receiver<Job>, shared: &Shared) 
         error: None,
         complete: false,
     };
-    let mut flood = 0;
     for job in jobs {
         let (kind, pending) = match job {
             Job::Block(pending) => {
-                let waiting = shared.waiting.fetch_sub(1, Ordering::AcqRel);
-                flood = flood.max(waiting);
+                shared.waiting.fetch_sub(1, Ordering::AcqRel);
                 (Kind::Events, pending)
             }
             Job::End(pending) => (Kind::End, pending),
@@ -193,11 +189,6 @@ fn write<S: Sink>(mut writer: Writer<S>, jobs: &Receiver<Job>, shared: &Shared) 
                 shared.not_recorded.fetch_add(events, Ordering::Relaxed);
                 summary.error.get_or_insert(error);
             }
-        }
-        if flood > WORTH_TRIMMING && shared.waiting.load(Ordering::Acquire) == 0 {
-            drop(pending);
-            flood = 0;
-            heap::give_back();
         }
     }
     summary.bytes = writer.length();
