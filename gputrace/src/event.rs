@@ -589,6 +589,14 @@ pub struct Call {
     pub cgroup_id: u64,
 }
 
+impl Call {
+    /// Whether it succeeded, and is not part of another call.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.enclosing.is_none() && self.outcome == Outcome::Returned(0)
+    }
+}
+
 /// Calls that are only counted.
 #[derive(
     Clone,

@@ -248,10 +248,11 @@ fn memory(process: &Process) -> MemoryReport {
     let mut by_device: BTreeMap<Option<u32>, Amount> = BTreeMap::new();
     let mut aliases_of_unknown_size = 0;
     for allocation in process.allocations() {
-        if process.kind_of(allocation) == Resource::Alias && allocation.bytes == 0 {
+        let kind = process.kind_of(allocation);
+        if kind == Resource::Alias && allocation.bytes == 0 {
             aliases_of_unknown_size += 1;
         }
-        if process.kind_of(allocation).is_gpu_memory() {
+        if kind.is_gpu_memory() {
             let device = process.device_of(allocation);
             by_device.entry(device).or_default().add(allocation.bytes);
         }

@@ -148,12 +148,6 @@ pub fn free_on_device_of(sample: &Evidence<Sample>, tgid: u32) -> Evidence<u64> 
         })
 }
 
-/// Whether a process began under tracing: all its calls were seen. It is not, where that is not
-/// known, or where its copy of libcuda was probed only after it had mapped it.
-pub fn began_under_tracing(ledger: &Ledger, process: &Process) -> bool {
-    ledger.saw_from_the_start(process)
-}
-
 /// The closing sum of a process.
 pub fn process(ledger: &Ledger, process: &Process) -> (Evidence<u64>, Closing) {
     let live = process.accounts.sum(Resource::is_in_nvml_figure).live;
@@ -169,7 +163,7 @@ pub fn process(ledger: &Ledger, process: &Process) -> (Evidence<u64>, Closing) {
     let exceeds = device_memory
         .value()
         .map_or(0, |bytes| api_live.saturating_sub(*bytes));
-    let before_tracing = if began_under_tracing(ledger, process) {
+    let before_tracing = if ledger.saw_from_the_start(process) {
         Evidence::Value(0)
     } else {
         Evidence::not_available(

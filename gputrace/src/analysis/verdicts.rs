@@ -2,7 +2,6 @@
 
 use super::leaks::{Kind, Subject, Thresholds, Trend, Verdict, judge};
 use crate::{
-    analysis::closing::began_under_tracing,
     event::{BootTime, Losses},
     ledger::{History, Ledger, Process, Site},
     resource::Resource,
@@ -76,7 +75,7 @@ pub fn verdicts(ledger: &Ledger, process: &Process, thresholds: Thresholds) -> V
     let began = process
         .calls
         .map(|(first, _)| first)
-        .filter(|_| began_under_tracing(ledger, process));
+        .filter(|_| ledger.saw_from_the_start(process));
     let judge = |kind, history: &History, live, allocations, latest| {
         let subject = Subject {
             kind,

@@ -131,14 +131,10 @@ impl Accounts {
     /// What is live over all kinds of GPU memory.
     #[must_use]
     pub fn live_on_gpu(&self) -> Amount {
-        [
-            Resource::Device,
-            Resource::Managed,
-            Resource::Array,
-            Resource::Vmm,
-        ]
-        .into_iter()
-        .fold(Amount::default(), |sum, kind| sum.plus(self[kind].live))
+        Resource::ALL
+            .into_iter()
+            .filter(|kind| kind.is_gpu_memory())
+            .fold(Amount::default(), |sum, kind| sum.plus(self[kind].live))
     }
 
     /// For each kind, in place.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use crate::{event::BootTime, resource::Place};
 
@@ -45,6 +45,8 @@ struct Context {
     /// `None`: it was created before tracing; learned when the device's primary context turns out
     /// to be this one.
     device: Option<u32>,
+    /// Whether its creation was seen.
+    created: bool,
 }
 
 /// A device's primary context.
@@ -94,7 +96,6 @@ pub struct Homes {
     contexts: HashMap<HomeIndex, Context>,
     /// Live contexts by handle; a green context has two.
     by_handle: HashMap<u64, HomeIndex>,
-    created: HashSet<HomeIndex>,
     next_context: u32,
     primary: HashMap<u32, Primary>,
     pools: HashMap<u64, HomeIndex>,
@@ -120,11 +121,11 @@ impl Homes {
         index
     }
 
-    fn context(&mut self, handle: u64, device: Option<u32>) -> HomeIndex {
+    fn context(&mut self, handle: u64, device: Option<u32>, created: bool) -> HomeIndex {
         self.next_context = self.next_context.wrapping_add(1);
         let home = self.home(Home::Context(self.next_context));
         if home != HomeIndex::UNKNOWN {
-            self.contexts.insert(home, Context { device });
+            self.contexts.insert(home, Context { device, created });
             self.by_handle.insert(handle, home);
         }
         home
@@ -135,21 +136,19 @@ impl Homes {
     fn find(&mut self, handle: u64) -> HomeIndex {
         match self.by_handle.get(&handle) {
             Some(&home) => home,
-            None => self.context(handle, None),
+            None => self.context(handle, None, false),
         }
     }
 
     /// A context was created on a thread, which makes it current there.
     pub fn created(&mut self, tid: u32, device: u32, handle: u64) {
-        let home = self.context(handle, Some(device));
-        self.created.insert(home);
+        let home = self.context(handle, Some(device), true);
         self.push(tid, home);
     }
 
     /// A green context was created: it is made current through a context that is named later.
     pub fn created_green(&mut self, device: u32, green: u64) {
-        let home = self.context(green, Some(device));
-        self.created.insert(home);
+        self.context(green, Some(device), true);
     }
 
     /// The context of a green context has this handle.
@@ -208,9 +207,7 @@ impl Homes {
         // Learned: a context that was current before tracing is this device's.
         if let Some(context) = self.contexts.get_mut(&home) {
             context.device = Some(device);
-        }
-        if from_the_start {
-            self.created.insert(home);
+            context.created |= from_the_start;
         }
         self.primary.insert(
             device,
@@ -285,7 +282,7 @@ impl Homes {
         if self.current(tid) == home {
             self.popped(tid);
         }
-        let was_created = self.created.contains(&home);
+        let was_created = self.contexts.get(&home).is_some_and(|it| it.created);
         let gone = self.end_context(home, None, entered);
         if was_created {
             Fate::Destroyed(gone)
@@ -296,7 +293,6 @@ impl Homes {
 
     fn end_context(&mut self, home: HomeIndex, pools_of: Option<u32>, entered: BootTime) -> Gone {
         self.contexts.remove(&home);
-        self.created.remove(&home);
         if let Some(ended) = self.homes.get(home.0 as usize) {
             self.index.remove(ended);
         }

@@ -27,8 +27,7 @@ pub use sharing::{Export, GivenUp as OwnerGaveUp};
 
 use crate::{
     event::{
-        BootTime, Call, Coverage, EndedBy, Event, Exit, Losses, Module, Op, Outcome, Pid, Sighting,
-        StackId,
+        BootTime, Call, Coverage, EndedBy, Event, Exit, Losses, Module, Op, Pid, Sighting, StackId,
     },
     evidence::Evidence,
     resource::Resource,
@@ -241,7 +240,7 @@ impl Ledger {
         let after = process.live_len();
         self.live_allocations = self.live_allocations + after - before;
         self.given_up.allocations += u64::from(given_up);
-        if call.enclosing.is_none() && call.outcome == Outcome::Returned(0) {
+        if call.counts() {
             self.share(call);
         }
     }
@@ -255,9 +254,7 @@ impl Ledger {
         else {
             return false;
         };
-        call.enclosing.is_none()
-            && call.outcome == Outcome::Returned(0)
-            && self.sharing.closed(call.pid, address)
+        call.counts() && self.sharing.closed(call.pid, address)
     }
 
     /// What a successful call means for memory that processes share.
