@@ -5,6 +5,7 @@
 //! the machine's speed meets all of them. What is compared is the median over the rounds of what each
 //! adds to its own round's time without probes.
 
+mod measured;
 mod real;
 mod recording;
 mod target;
@@ -15,8 +16,8 @@ use std::{path::Path, process::ExitCode};
 use anyhow::{Context as _, bail};
 use gputrace_test_rig::config::{Config, Rig};
 
+use measured::Measured;
 pub use real::run_caller;
-use target::Target;
 pub use target::run as run_target;
 use tracers::{Running, Tracer};
 
@@ -95,7 +96,7 @@ fn measure(
     rig: &Rig,
     tracers: &[Tracer],
 ) -> anyhow::Result<Vec<Cost>> {
-    let mut target = Target::start(library, rig.folder())?;
+    let mut target = target::start(library, rig.folder())?;
     let mut costs: Vec<Cost> = std::iter::once(&Tracer::None)
         .chain(tracers)
         .map(|&tracer| Cost {
@@ -122,7 +123,7 @@ fn measure(
 fn measure_one(
     gputrace: &Path,
     library: &Path,
-    target: &mut Target,
+    target: &mut Measured,
     cost: &mut Cost,
 ) -> anyhow::Result<f64> {
     let running = Running::start(cost.tracer, gputrace, library, target.pid())?;

@@ -2,14 +2,10 @@
 //! the library refuses at once, since nothing is initialised, without probes and with gputrace's.
 
 use std::{
-    env,
     ffi::{CStr, CString, c_int, c_void},
-    fs,
-    io::{BufRead as _, BufReader, Write as _},
-    mem,
+    fs, mem,
     os::unix::ffi::OsStrExt as _,
     path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Instant,
 };
 
@@ -17,6 +13,7 @@ use anyhow::{Context as _, bail};
 use gputrace_test_rig::real::{BRANCHES, Real};
 
 use super::{
+    measured::Measured,
     median,
     tracers::{Running, Tracer},
 };
@@ -72,7 +69,7 @@ pub fn measure(programs: &Path) -> anyhow::Result<()> {
 
 /// Nanoseconds of a call without probes and with them.
 fn measure_one(gputrace: &Path, library: &Path, function: &str) -> anyhow::Result<(f64, f64)> {
-    let mut caller = Caller::start(library, function)?;
+    let mut caller = start(library, function)?;
     let (mut unprobed, mut probed) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         unprobed.push(caller.measure(UNPROBED)?);
@@ -90,58 +87,13 @@ fn measure_one(gputrace: &Path, library: &Path, function: &str) -> anyhow::Resul
     Ok((median(&unprobed), median(&probed)))
 }
 
-/// The measured program, seen from the bench.
-struct Caller {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Caller {
-    fn start(library: &Path, function: &str) -> anyhow::Result<Self> {
-        let mut child = Command::new(env::current_exe()?)
-            .arg("bench-caller")
-            .arg(library)
-            .arg(function)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let input = child.stdin.take().context("no input")?;
-        let output = BufReader::new(child.stdout.take().context("no output")?);
-        let mut caller = Self {
-            child,
-            input,
-            output,
-        };
-        // Loaded, and the processor at its speed.
-        caller.measure(UNPROBED / 100)?;
-        Ok(caller)
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Nanoseconds of each of so many calls.
-    fn measure(&mut self, calls: u64) -> anyhow::Result<f64> {
-        writeln!(self.input, "{calls}")?;
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        let nanoseconds: f64 = line
-            .trim()
-            .parse()
-            .with_context(|| format!("the measured program said {line:?}"))?;
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        Ok(nanoseconds / calls as f64)
-    }
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        // Both fail only if it is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Starts the measured program with this library, and a first time with it: then it is loaded, and
+/// the processor at its speed.
+fn start(library: &Path, function: &str) -> anyhow::Result<Measured> {
+    let arguments = ["bench-caller".as_ref(), library.as_ref(), function.as_ref()];
+    let mut caller = Measured::start(arguments, &[])?;
+    caller.measure(UNPROBED / 100)?;
+    Ok(caller)
 }
 
 /// More than either function takes; those behind the sixth are on the stack.

@@ -1,22 +1,20 @@
 //! The measured program: one thread that allocates and frees, and says how long it took. It runs
 //! before, during and after every tracer, so all of them are measured on the same process.
 //!
-//! It is xtask itself, started as `bench-target LIBRARY`; a number on a line of its input is a number
-//! of pairs to make, and the answer is their nanoseconds.
+//! It is xtask itself, started as `bench-target LIBRARY`; what it repeats is a pair.
 
 use std::{
-    env,
-    ffi::{CStr, CString, c_int, c_uint, c_void},
-    io::{BufRead as _, BufReader, Write as _},
+    ffi::{CStr, CString, OsStr, c_int, c_uint, c_void},
     mem,
     os::unix::ffi::OsStrExt as _,
     path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Instant,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use gputrace_test_rig::config::RIG;
+
+use super::measured::Measured;
 
 type Alloc = extern "C" fn(*mut u64, usize) -> c_int;
 type Free = extern "C" fn(u64) -> c_int;
@@ -24,56 +22,12 @@ type Free = extern "C" fn(u64) -> c_int;
 /// Bytes of each allocation.
 pub const SIZE: usize = 1 << 20;
 
-/// The measured program, seen from the bench.
-pub struct Target {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Target {
-    /// Starts it with this driver library in this rig.
-    pub fn start(library: &Path, rig: &Path) -> anyhow::Result<Self> {
-        let mut child = Command::new(env::current_exe()?)
-            .arg("bench-target")
-            .arg(library)
-            .env(RIG, rig)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let input = child.stdin.take().context("no input")?;
-        let output = child.stdout.take().context("no output")?;
-        Ok(Self {
-            child,
-            input,
-            output: BufReader::new(output),
-        })
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Makes pairs and returns the nanoseconds that one took on average.
-    pub fn measure(&mut self, pairs: u64) -> anyhow::Result<f64> {
-        writeln!(self.input, "{pairs}")?;
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        let nanoseconds: f64 = line
-            .trim()
-            .parse()
-            .with_context(|| format!("the measured program said {line:?}"))?;
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        Ok(nanoseconds / pairs as f64)
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        // Both fail only if it is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Starts it with this driver library in this rig.
+pub fn start(library: &Path, rig: &Path) -> anyhow::Result<Measured> {
+    Measured::start(
+        [OsStr::new("bench-target"), library.as_ref()],
+        &[(RIG, rig)],
+    )
 }
 
 /// The program itself.
