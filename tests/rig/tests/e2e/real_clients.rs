@@ -86,6 +86,22 @@ impl Bench {
         Ok(command)
     }
 
+    /// Starts a client under gputrace, waits until it is done and has these figures, and lets it end.
+    /// Returns its PID and the last report.
+    fn traced(
+        &self,
+        client: &mut Command,
+        figures: &[(&str, Value)],
+    ) -> Result<(u32, Value), Failed> {
+        let mut tracer = self.tracer(&[])?;
+        let mut client = Program::start(client)?;
+        require(client.line()? == "done", || "not done".to_owned())?;
+        let pid = client.pid();
+        tracer.snapshot(|it| differs(it, pid, figures))?;
+        client.end()?;
+        Ok((pid, tracer.finish()?))
+    }
+
     /// Compiles a client, linked against the rig's library where it is to be.
     fn compile(&self, source: &str, links: bool) -> Result<PathBuf, Failed> {
         let program = self.folder.path().join(source.replace(".c", ""));
@@ -219,13 +235,7 @@ fn c_program() -> Result<Completion, Failed> {
     or_ignore!(can_compile());
     let bench = Bench::new()?;
     let program = bench.compile("client.c", true)?;
-    let mut tracer = bench.tracer(&[])?;
-    let mut client = Program::start(&mut bench.command(&program)?)?;
-    require(client.line()? == "done", || "not done".to_owned())?;
-    let pid = client.pid();
-    tracer.snapshot(|it| differs(it, pid, &figures_of_c()))?;
-    client.end()?;
-    let report = tracer.finish()?;
+    let (pid, report) = bench.traced(&mut bench.command(&program)?, &figures_of_c())?;
     for (name, kind, allocated, live_at_exit) in [
         (
             "load_weights",
@@ -272,13 +282,7 @@ fn stripped_program() -> Result<Completion, Failed> {
         return Ok(Completion::ignored_with("no strip here"));
     }
     run(Command::new("strip").arg(&program))?;
-    let mut tracer = bench.tracer(&[])?;
-    let mut client = Program::start(&mut bench.command(&program)?)?;
-    require(client.line()? == "done", || "not done".to_owned())?;
-    let pid = client.pid();
-    tracer.snapshot(|it| differs(it, pid, &figures_of_c()))?;
-    client.end()?;
-    let report = tracer.finish()?;
+    let (pid, report) = bench.traced(&mut bench.command(&program)?, &figures_of_c())?;
     // The sites have no names, and are the same ones: by file and offset.
     let sites = process(&report, pid)
         .and_then(|p| p["sites"].as_array())
@@ -317,24 +321,13 @@ fn threads() -> Result<Completion, Failed> {
             }
         }
     }
-    let mut tracer = bench.tracer(&[])?;
-    let mut client = Program::start(&mut bench.command(&program)?)?;
-    require(client.line()? == "done", || "not done".to_owned())?;
-    let pid = client.pid();
-    tracer.snapshot(|it| {
-        differs(
-            it,
-            pid,
-            &[
-                ("memory.allocated", amount(all.0, all.1)),
-                ("memory.freed", amount(all.0 - kept.0, all.1 - kept.1)),
-                ("memory.live", amount(kept.0, kept.1)),
-                ("memory.unknown_frees", json!(0)),
-            ],
-        )
-    })?;
-    client.end()?;
-    tracer.finish()?;
+    let figures = [
+        ("memory.allocated", amount(all.0, all.1)),
+        ("memory.freed", amount(all.0 - kept.0, all.1 - kept.1)),
+        ("memory.live", amount(kept.0, kept.1)),
+        ("memory.unknown_frees", json!(0)),
+    ];
+    bench.traced(&mut bench.command(&program)?, &figures)?;
     Ok(Completion::Completed)
 }
 
@@ -342,40 +335,29 @@ fn bindings() -> Result<Completion, Failed> {
     or_ignore!(can_trace());
     let python = or_ignore!(real().have(real().python()));
     let bench = Bench::new()?;
-    let mut tracer = bench.tracer(&[])?;
     let mut command = bench.command(python)?;
     command.arg(programs::root().join("tests/clients/python/bindings.py"));
-    let mut client = Program::start(&mut command)?;
-    require(client.line()? == "done", || "not done".to_owned())?;
-    let pid = client.pid();
     // Of virtual memory two handles are left, of which one is mapped.
-    tracer.snapshot(|it| {
-        differs(
-            it,
-            pid,
-            &[
-                ("memory.kinds.device.allocated", amount(28, 76 * MIB)),
-                ("memory.kinds.device.freed", amount(21, 57 * MIB)),
-                ("memory.kinds.device.live", amount(7, 19 * MIB)),
-                ("memory.kinds.device.failed_allocations", amount(1, 1 << 40)),
-                ("memory.kinds.vmm.allocated", amount(5, 20 * MIB)),
-                ("memory.kinds.vmm.freed", amount(3, 12 * MIB)),
-                ("memory.kinds.vmm.live", amount(2, 8 * MIB)),
-                ("memory.vmm.mapped", amount(1, 4 * MIB)),
-                ("memory.vmm.unmapped", amount(1, 4 * MIB)),
-                ("memory.kinds.addresses.allocated", amount(4, 16 * MIB)),
-                ("memory.kinds.addresses.live", amount(1, 4 * MIB)),
-                ("memory.kinds.pinned_host.allocated", amount(6, 6 * MIB)),
-                ("memory.kinds.pinned_host.live", amount(2, 2 * MIB)),
-                ("memory.kinds.managed.allocated", amount(3, 15 * KIB)),
-                ("memory.kinds.managed.live", amount(2, 10 * KIB)),
-                ("memory.live", amount(11, 27 * MIB + 10 * KIB)),
-                ("contexts.live", json!(1)),
-            ],
-        )
-    })?;
-    client.end()?;
-    let report = tracer.finish()?;
+    let figures = [
+        ("memory.kinds.device.allocated", amount(28, 76 * MIB)),
+        ("memory.kinds.device.freed", amount(21, 57 * MIB)),
+        ("memory.kinds.device.live", amount(7, 19 * MIB)),
+        ("memory.kinds.device.failed_allocations", amount(1, 1 << 40)),
+        ("memory.kinds.vmm.allocated", amount(5, 20 * MIB)),
+        ("memory.kinds.vmm.freed", amount(3, 12 * MIB)),
+        ("memory.kinds.vmm.live", amount(2, 8 * MIB)),
+        ("memory.vmm.mapped", amount(1, 4 * MIB)),
+        ("memory.vmm.unmapped", amount(1, 4 * MIB)),
+        ("memory.kinds.addresses.allocated", amount(4, 16 * MIB)),
+        ("memory.kinds.addresses.live", amount(1, 4 * MIB)),
+        ("memory.kinds.pinned_host.allocated", amount(6, 6 * MIB)),
+        ("memory.kinds.pinned_host.live", amount(2, 2 * MIB)),
+        ("memory.kinds.managed.allocated", amount(3, 15 * KIB)),
+        ("memory.kinds.managed.live", amount(2, 10 * KIB)),
+        ("memory.live", amount(11, 27 * MIB + 10 * KIB)),
+        ("contexts.live", json!(1)),
+    ];
+    let (pid, report) = bench.traced(&mut command, &figures)?;
     require(
         process(&report, pid).is_some_and(|p| p["memory"]["live"] == amount(0, 0)),
         || "something is left after its end".to_owned(),
@@ -405,10 +387,6 @@ fn cudarc() -> Result<Completion, Failed> {
         .arg(target))?;
 
     let bench = Bench::new()?;
-    let mut tracer = bench.tracer(&[])?;
-    let mut client = Program::start(&mut bench.command(&program)?)?;
-    require(client.line()? == "done", || "not done".to_owned())?;
-    let pid = client.pid();
     // 64 x 1 and 10 x 2 MiB, 12 MiB kept, 5 KiB on a second stream, 6 MiB without a stream.
     let figures = [
         (
@@ -423,9 +401,7 @@ fn cudarc() -> Result<Completion, Failed> {
         ("memory.kinds.pinned_host.live", amount(1, MIB)),
         ("contexts.live", json!(1)),
     ];
-    tracer.snapshot(|it| differs(it, pid, &figures))?;
-    client.end()?;
-    let report = tracer.finish()?;
+    let (pid, report) = bench.traced(&mut bench.command(&program)?, &figures)?;
     // In a crate's generic function; the program's own one is the next frame or further out.
     let sites = process(&report, pid).and_then(|p| p["sites"].as_array());
     let forgotten = sites.into_iter().flatten().find(|site| {

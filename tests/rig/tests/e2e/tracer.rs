@@ -105,17 +105,29 @@ impl Tracer {
 
     /// The next line of its output, valid by the schema.
     fn next(&mut self) -> Result<Value, Failed> {
-        let mut line = String::new();
-        if self.output.read_line(&mut line)? == 0 {
-            let mut stderr = String::new();
-            if let Some(mut pipe) = self.child.stderr.take() {
-                pipe.read_to_string(&mut stderr)?;
-            }
-            return Err(Failed::from(format!("the output has ended: {stderr}")));
-        }
-        check_line(&line)?;
-        Ok(serde_json::from_str(&line)?)
+        next_line(&mut self.child, Some(&mut self.output))
     }
+}
+
+/// The next line of a gputrace's output, valid by the schema.
+pub fn next_line(
+    child: &mut Child,
+    output: Option<&mut BufReader<ChildStdout>>,
+) -> Result<Value, Failed> {
+    let mut line = String::new();
+    let read = match output {
+        Some(output) => output.read_line(&mut line)?,
+        None => 0,
+    };
+    if read == 0 {
+        let mut stderr = String::new();
+        if let Some(mut pipe) = child.stderr.take() {
+            pipe.read_to_string(&mut stderr)?;
+        }
+        return Err(Failed::from(format!("the output has ended: {stderr}")));
+    }
+    check_line(&line)?;
+    Ok(serde_json::from_str(&line)?)
 }
 
 impl Drop for Tracer {

@@ -1,7 +1,7 @@
 //! How a tracing gputrace ends, in every way in which it can.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::command::refused;
 use crate::remains::{Code, Remains, processes_with};
-use crate::scenarios::check_line;
+use crate::tracer::next_line;
 use crate::{named, programs, require};
 
 pub fn trials() -> Vec<Trial> {
@@ -107,20 +107,7 @@ impl Running {
 
     /// The next line of its output, valid by the schema.
     fn line(&mut self) -> Result<Value, Failed> {
-        let mut line = String::new();
-        let read = match &mut self.stdout {
-            Some(stdout) => stdout.read_line(&mut line)?,
-            None => 0,
-        };
-        if read == 0 {
-            let mut stderr = String::new();
-            if let Some(mut pipe) = self.child.stderr.take() {
-                pipe.read_to_string(&mut stderr)?;
-            }
-            return Err(Failed::from(format!("the output has ended: {stderr}")));
-        }
-        check_line(&line)?;
-        Ok(serde_json::from_str(&line)?)
+        next_line(&mut self.child, self.stdout.as_mut())
     }
 
     /// The last line of its output.
